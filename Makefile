@@ -1,4 +1,4 @@
-# `make help` lists what there is. PYTHON=... picks the interpreter.
+# `make help` lists the targets. PYTHON=... picks the interpreter.
 PYTHON ?= python3
 BENCH ?= --quick
 
@@ -7,22 +7,22 @@ SANITIZER ?= compute-sanitizer
 C_FILES = $(shell git ls-files 'docs/*.c' 'csrc/*.c' 'csrc/*.h' 'csrc/*.cu' 'csrc/*.cuh')
 
 ASAN_LIB := build/asan/lib
-# Lines for its reports, no checks of pointers beside those that the address sanitizer makes where they are used, and
-# these as calls: otherwise each would double the time to compile.
+# Line numbers for the reports. No checks of pointers beside the address sanitizer's, and these as calls: each of the two
+# would double the time to compile otherwise.
 ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize=pointer-overflow,null,object-size \
     -fno-sanitize-recover=undefined --param=asan-instrumentation-with-call-threshold=0
 ASAN_PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so.6,$(shell gcc -print-file-name=$(name)))
 
 SANITIZERS := memcheck racecheck initcheck synccheck
 
-# What takes long, each a topic of its own.
+# The topics of long tests.
 TOPICS := emulation errors nans valgrind lengths ranks sanitizers
 TOPIC ?= $(TOPICS)
-# What of the tests runs under the sanitizers; PYTEST="..." passes pytest more.
+# The tests that run under the sanitizers. PYTEST="..." passes pytest more options.
 TESTS ?= tests
 
 # The wheels run on systems with this glibc and later: gcc compiles, zig links against the symbols of that glibc.
-# -rtlib=none: exp, memcpy and others stay glibc's and gcc's, none comes from zig.
+# -rtlib=none: exp, memcpy and others come from glibc and gcc, none from zig.
 GLIBC := 2.17
 LIBGCC = -L$(dir $(shell $*-linux-gnu-gcc -print-libgcc-file-name)) -l:libgcc_eh.a -l:libgcc.a
 
@@ -41,7 +41,7 @@ help:
 	@echo 'make bench   the CPU benchmark; BENCH="..." passes it arguments (default: --quick)'
 	@echo 'make lint    ruff, mypy, pyright and clang-format, from: pip install -e ".[lint]"'
 	@echo 'make picker  docs/picker.html, from the planner as it is now: pip install -e ".[picker]"'
-	@echo 'make notebook  runs docs/onsoftmax.ipynb, from: pip install -e ".[docs]"'
+	@echo 'make notebook  brings the outputs of docs/onsoftmax.ipynb up to date, from: pip install -e ".[docs]"'
 	@echo 'make site    the documents as a web site in build/site/html, from: pip install -e ".[site]"'
 	@echo 'make asan    the tests, or TESTS="...", under the address and undefined-behaviour sanitizers (gcc)'
 	@echo 'make gpu-test      the tests that need a GPU'
@@ -60,14 +60,14 @@ wheels: wheel-x86_64 wheel-aarch64
 wheel-x86_64: export ONSOFTMAX_CUDA ?= 1
 # Machine code for the GPUs that people have, and PTX that the drivers of all others compile.
 wheel-x86_64: export ONSOFTMAX_CUDA_ARCHS ?= 75-virtual;80-real;90-real;100-real;120-real
-# A quarter smaller, for an eighth more of nvcc's time. All drivers of CUDA 13 know this mode.
+# The module is a quarter smaller, and nvcc takes an eighth longer. All drivers of CUDA 13 know this mode.
 wheel-x86_64: export NVCC_APPEND_FLAGS := -compress-mode=size $(NVCC_APPEND_FLAGS)
 wheel-aarch64: export ONSOFTMAX_CUDA = 0
 
-# What comes last needs them too: without this the build would fail after it has compiled everything.
+# The last step needs them too. Without this check the build would fail after it has compiled everything.
 TO_HAVE_WHEEL_TOOLS = Run pip install -e '.[wheels]' in an environment whose bin folder is on PATH; docs/building.md has the compilers.
 
-# Python's headers say the same of both machines, but Debian's look for them in a folder of the machine's name.
+# Python's headers are the same for both machines, but Debian's are in a folder with the machine's name.
 wheel-%:
 	@for tool in $*-linux-gnu-gcc patchelf; do command -v $$tool > /dev/null || { \
 	    echo "make $@ needs $$tool on PATH, and it is not there. $(TO_HAVE_WHEEL_TOOLS)" >&2; exit 1; }; done
@@ -112,10 +112,10 @@ site:
 	$(PYTHON) docs/make_site.py
 
 notebook:
-	$(PYTHON) -m pytest --nbmake docs/onsoftmax.ipynb
+	$(PYTHON) docs/make_notebook.py
 
-# A build of its own, whose objects the tests' C programs link in place of compiling them again
-# (ONSOFTMAX_OBJECTS), and a working directory in which Python finds that build before any other. libstdc++ is
+# A build of its own. The tests' C programs link its objects instead of compiling them again (ONSOFTMAX_OBJECTS).
+# Python finds this build first from its working directory. libstdc++ is
 # loaded early for torch and JAX, which throw C++ exceptions that the sanitizer's library must see.
 asan:
 	$(PYTHON) -m pip install -q 'setuptools>=77'
@@ -130,11 +130,11 @@ asan:
 gpu-test:
 	$(PYTHON) -m pytest -rs tests/gpu
 
-# Without torch's cache an array is an allocation of its own, and what lies behind it is nobody's. A finding, a
+# Without torch's cache each array is an allocation of its own, so an access past its end is found. A finding, a
 # failed test and a program that never reached the GPU are each a failure.
 gpu-sanitize: $(SANITIZERS)
 
-# synccheck follows more mbarriers than it is ready for by itself.
+# synccheck follows more mbarriers than its default allows.
 synccheck: SANITIZER_OPTIONS = --num-cuda-barriers 65536
 
 $(SANITIZERS):

@@ -57,7 +57,7 @@ class Toolkit:
     nvcc: str
     version: str
     runtime: str  # libcudart_static.a
-    archs: list[str]  # as CMake writes them: "90-real" is machine code alone, "90-virtual" PTX alone
+    archs: list[str]  # as CMake writes them: "90-real" is only machine code, "90-virtual" only PTX
 
     def gpus(self):
         return ";".join(re.sub("-real$", "", arch) for arch in self.archs)
@@ -116,7 +116,7 @@ def find_toolkit(wanted):
 
 
 def find_archs(nvcc, wanted):
-    """The architectures that are named, or else the GPUs here, as machine code alone. Without either: the
+    """The architectures that are named, or else the GPUs here, as machine code only. Without either: the
     usual architectures, if the user asks for CUDA by ONSOFTMAX_CUDA=1 or NVCC. They take long."""
     for name in ("ONSOFTMAX_CUDA_ARCHS", "CUDAARCHS"):
         value = os.environ.get(name, "").strip()
@@ -246,7 +246,7 @@ class build_core(build_ext):
 
     def build_extension(self, ext):
         ext = deepcopy(ext)  # a command that builds twice begins anew
-        if stable_abi:  # Python would first import a module of an earlier build that is for this Python alone
+        if stable_abi:  # Python would prefer a module of an earlier build that is only for this version
             for path in glob("onsoftmax/_core" + sysconfig.get_config_var("EXT_SUFFIX")):
                 os.remove(path)
         toolkit = choose_toolkit()
@@ -254,7 +254,7 @@ class build_core(build_ext):
             ext.sources.append("csrc/cuda/driver/absent.c")
         else:
             ext.extra_objects += compile_cuda(toolkit)
-            # libstdc++ and libgcc are linked in too, so the module needs the C library alone
+            # libstdc++ and libgcc are linked in too, so the module needs only the C library
             ext.extra_link_args += [toolkit.runtime, "-ldl", "-lrt", "-lpthread", "-static-libgcc"]
             ext.extra_link_args += ["-l:libstdc++.a", "-lm"]
         # a build with other flags is not up to date

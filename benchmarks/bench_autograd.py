@@ -2,10 +2,10 @@
 
     python benchmarks/bench_autograd.py [--json OUT.json] [--rounds 15]
 
-QuACK and Liger are timed where they are installed. Answers and gradients are checked before anything is
-timed. Contestants take turns on tensors that rotate, of more than the cache in all. A figure is the median of
-the rounds, in microseconds on the GPU, of calls that are queued behind a wait: the host's share does not show
-in it. By the host's clock a step on a tensor of 4 x 256 is timed too.
+QuACK and Liger are timed if they are installed. The program checks answers and gradients before it times
+them. Contestants take turns, on several sets of tensors that together exceed the cache. A figure is the
+median over the rounds, in microseconds on the GPU. A kernel that waits holds the GPU until all calls are
+queued, so the host's time does not show. A step on a tensor of 4 x 256 is also timed by the host's clock.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def measure(shape: tuple[int, int], dtype: str, calls: dict[str, Call], rounds: 
         for name in random.sample(list(timers), len(timers)):
             samples[name].append(timers[name].sample() * 1e3)
     times = {name: statistics.median(each) for name, each in samples.items()}
-    # forward: read x, write y; backward: read both, write the gradient
+    # forward reads x and writes y; backward reads y and dy and writes the gradient
     least = times["copy"] * 5 / 2
     return {
         name: {"us": round(us, 2), "x_bound": round(least / us, 3)}

@@ -3,7 +3,7 @@
     python benchmarks/bench_cpu.py --threads 1 2
     ONSOFTMAX_ISA=avx2 python benchmarks/bench_cpu.py --shapes 4096x1024 1024x4096@0 --quick
 
-benchmarks/README.md says what is measured and how.
+benchmarks/README.md says what this measures and how.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import onsoftmax as ons
 from onsoftmax._cli.arguments import parse_shape
 from onsoftmax._plan.copy_speed import last_level_cache
 from onsoftmax._types import DTYPES
-from onsoftmax.bench.answers import exact
-from onsoftmax.bench.cpu_timing import IN_CACHE, make_buffers, run_case
+from onsoftmax.bench.case import Case
+from onsoftmax.bench.cpu_timing import IN_CACHE, make_sets, run_case
 from onsoftmax.bench.document import write
 from onsoftmax.bench.machine import about_cpu
 from onsoftmax.bench.progress import progress
@@ -35,7 +35,8 @@ QUICK_SHAPES = ["10", "64x1024", "4096x1024", "1024x4096@0", f"1x{TOTAL}"]
 
 
 def fastest(figures: dict[str, Any], kind: str, into: bool = True) -> tuple[str, float]:
-    """Name and seconds of the fastest of a kind; without `into` of those alone that choose their memory."""
+    """Name and seconds of the fastest of a kind. Without `into`, calls that take an output array do not
+    count."""
     fits = {
         name: f["seconds"]
         for name, f in figures.items()
@@ -109,16 +110,16 @@ def main() -> int:
     random.seed(0)
     cases = []
     for shape, axis in progress(shapes):
-        buffers = make_buffers(shape, dtype)
-        expected = exact(buffers[0][0], axis)
+        asked = Case("cpu", shape, dtype.name, axis)
+        sets = make_sets(asked, dtype)
         for threads in args.threads:
             case = {
                 "shape": name_of((shape, axis)),
                 "threads": threads,
-                "bytes": 2 * buffers[0][0].nbytes,
-                "buffer_pairs": len(buffers),
-                "plan": ons.plan(buffers[0][0], axis, num_threads=threads).method,
-                "figures": run_case(buffers, axis, expected, threads, args.rounds),
+                "bytes": asked.bytes,
+                "buffer_pairs": len(sets),
+                "plan": ons.plan(sets[0]["x"], axis, num_threads=threads).method,
+                "figures": run_case(asked, sets, threads, args.rounds),
             }
             cases.append(case)
     for threads in args.threads:

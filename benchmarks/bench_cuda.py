@@ -1,4 +1,4 @@
-"""Softmax on a CUDA GPU beside its peers. gpu_options.py says how to call it, README.md what is measured."""
+"""Softmax on a CUDA GPU beside its peers. gpu_options.py has the options, README.md says what is measured."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ from gpu_options import WEIGHTS, complete, parse
 from onsoftmax.bench.machine import about_gpu, obstacle
 
 RESULTS = Path(__file__).parent / "results"
-WARM_SHARE = 0.2  # of the time at most, to compile QuACK's kernels ahead
+WARM_SHARE = 0.2  # share of the time that compiling QuACK's kernels ahead may take
 
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
-    """The machine, the versions, the options."""
     chosen = {key: value for key, value in vars(options).items() if key not in ("json", "show")}
     return about_gpu() | {"options": chosen}
 
 
 def describe(case: Any) -> dict[str, Any]:
-    """A case as the document has it."""
     import torch
 
     import onsoftmax as ons
@@ -52,13 +50,13 @@ def describe(case: Any) -> dict[str, Any]:
         out["plan"] = ons.plan(
             x, case.axis, operation=case.operation, **({"k": case.k} if case.k else {})
         ).method
-    except Exception as e:  # it is measured all the same
+    except Exception as e:  # the case is measured all the same
         out["plan"] = f"none: {e}"
     return out
 
 
 def measure_part(part: str, options: argparse.Namespace, settings: Any, clock: report.Clock) -> Any:
-    """(contestants, case with its figures), one by one."""
+    """Yields (contestants, case with its figures) for each case."""
     import gpu_parts
     from gpu_cases import cases
 
@@ -80,7 +78,7 @@ def measure_part(part: str, options: argparse.Namespace, settings: Any, clock: r
 
 
 def measure_case(case: Any, options: argparse.Namespace, settings: Any, hurry: bool) -> Any:
-    """The contestants, and the figures or why there are none."""
+    """The contestants, and the figures or the reason why there are none."""
     from gpu_parts import accuracy
 
     from onsoftmax.bench.gpu_contestants import contestants, short
@@ -93,13 +91,13 @@ def measure_case(case: Any, options: argparse.Namespace, settings: Any, hurry: b
         figures = accuracy(case, roster) if case.part == "accuracy" else measure(case, roster, settings)
     except DeviceLostError:
         raise
-    except Exception as e:  # such as too little memory for the case itself
+    except Exception as e:  # for example, too little memory for the case itself
         return roster, {"skipped": f"{type(e).__name__}: {short(e)}"}
     return roster, {"figures": figures}
 
 
 def run(options: argparse.Namespace, machine: dict[str, Any], path: Path | None) -> dict[str, Any]:
-    """Measures; the document, cut short when the GPU was lost. It is written after each case."""
+    """Measures. Returns the document, which ends early if the GPU was lost. Writes it after each case."""
     import torch
     from gpu_cases import cases
     from gpu_quack import warm_quack
@@ -116,7 +114,7 @@ def run(options: argparse.Namespace, machine: dict[str, Any], path: Path | None)
     if "quack" in options.peers and quack_softmax():
         wanted = [case for part in parts for case in cases(part, options)]
         print(warm_quack(wanted, (os.cpu_count() or 2) // 2, WARM_SHARE * options.seconds), file=sys.stderr)
-    gc.freeze()  # what is loaded stays: collections before each graph are then quick
+    gc.freeze()  # keeps loaded modules out of garbage collection, which runs before each graph
     now = time.monotonic()
     clock = report.Clock(begun + options.seconds - now, {part: WEIGHTS[part] for part in parts}, now)
     settings = Settings(document["cache_bytes"], options.rounds)

@@ -5,9 +5,9 @@
     JAX_PLATFORMS=cpu python benchmarks/bench_jax.py --rounds 5             # minutes on two cores
     JAX_PLATFORMS=cpu python benchmarks/bench_jax.py --shapes 64x1000       # to see that it works
 
-Answers are checked before anything is timed. The contestants take turns. A figure is the median of the
-rounds; the speed-up is jax.nn's time over ours. On a GPU a program makes eight results from eight pairs of
-arrays, so that the host's share does not show, nor the caches.
+The program checks answers before it times them. The contestants take turns. A figure is the median over the
+rounds. The speed-up is jax.nn's time over ours. On a GPU, a call makes eight results from eight pairs of
+arrays. This hides the host's time, and no array stays in the caches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHECKED_ROWS = 64
 
 
 def programs(operation: str) -> dict[str, dict[str, Any]]:
-    """What is timed, by contestant: of logits and weights, a list of each."""
+    """{"forward" or "gradient": {contestant: function of a list of logits and a list of weights}}"""
     found: dict[str, dict[str, Any]] = {"forward": {}, "gradient": {}}
     for name, library in CONTESTANTS.items():
         function = getattr(library, operation)
@@ -56,7 +56,6 @@ def programs(operation: str) -> dict[str, dict[str, Any]]:
 
 
 def exact(operation: str, what: str, x: Any, weights: Any) -> Any:
-    """In float64."""
     x, g = (np.asarray(each.astype("float32")) for each in (x, weights))
     p = exact_softmax(x, -1)
     if what == "forward":
@@ -73,9 +72,9 @@ def largest_error(program: Any, operation: str, what: str, x: Any, weights: Any)
 
 
 def timed(calls: dict[str, Callable[[], Any]], rounds: int, results: int) -> dict[str, list[float]]:
-    """Median, lowest and highest milliseconds of each, for a result."""
+    """Median, lowest and highest milliseconds of one result, by contestant."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(-1, rounds):  # the first one is not counted
+    for turn in range(-1, rounds):  # turn -1 warms up
         for name, call in calls.items():
             begun = time.perf_counter()
             jax.block_until_ready(call())

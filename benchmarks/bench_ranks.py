@@ -4,8 +4,9 @@
     torchrun --nproc-per-node=2 benchmarks/bench_ranks.py --json OUT.json
     torchrun --nproc-per-node=2 benchmarks/bench_ranks.py --device cpu --shape 64x1000    # gloo
 
-Answers are checked before anything is timed. Contestants take turns. A figure is the median of the rounds, of
-each round the time of the slowest rank; the speed-up is that of the faster peer's time over ours.
+The program checks answers before it times them. Contestants take turns. The time of a round is the time of
+the slowest rank, and a figure is the median over the rounds. The speed-up is the faster peer's time over
+ours.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from onsoftmax.bench.figures import median_and_range
 from onsoftmax.bench.machine import about_cpu, about_gpu
 
 OPERATIONS = ["log_softmax", "softmax", "logsumexp"]
-CACHES = 4  # tensors of so many times the cache in all take turns
+CACHES = 4  # the tensors that take turns exceed the cache this many times
 CALLS, MOST_SETS = 3, 8
 
 
@@ -80,7 +81,8 @@ def ours(operation: str, x: Any, ranks: Ranks) -> Any:
 
 
 def torch_gathers(operation: str, x: Any, ranks: Ranks) -> Any:
-    """The logits of all ranks, then torch on the whole rows; of the result this rank's part."""
+    """Gathers the logits of all ranks and runs torch on the whole rows. Returns this rank's part of the
+    result."""
     y = getattr(torch, operation)(torch.cat(all_gather_with_gradient(x), -1), -1)
     return y if operation == "logsumexp" else y.tensor_split(ranks.count, -1)[ranks.rank]
 
@@ -96,7 +98,7 @@ CONTESTANTS = {"onsoftmax": ours, "torch": torch_gathers, "DTensor": dtensor_gat
 
 
 def rows(ranks: Ranks, shape: tuple[int, int], dtype: torch.dtype, seed: int = 0) -> Any:
-    """The same on all ranks, made part by part: a generator's numbers take four bytes each."""
+    """The same rows on all ranks. They are made part by part, because the random numbers are float32."""
     generator = torch.Generator(ranks.device).manual_seed(seed)
     x = torch.empty(shape, dtype=dtype, device=ranks.device)
     for part in x.split(1024):
@@ -111,7 +113,7 @@ def same_bits(a: Any, b: Any) -> bool:
 
 
 def check_bits(ranks: Ranks, x: Any) -> dict[str, bool]:
-    """Whether cut rows have the bits that a group of one gives the whole rows."""
+    """Whether rows that are cut give the same bits as whole rows in a group of one rank."""
     N, last = x.shape[1], ranks.count - 1
     some = x[:256].clone()
     spoiled = some.clone()
@@ -136,7 +138,7 @@ def check_bits(ranks: Ranks, x: Any) -> dict[str, bool]:
 
 
 def check_shapes(ranks: Ranks, x: Any) -> dict[str, Any]:
-    """A rank with other rows: an error on each rank, and how many seconds it took."""
+    """One rank has other rows. Whether each rank got an error, and after how many seconds."""
     begun = time.monotonic()
     try:
         distributed.softmax(x[: 1 + (ranks.rank == 0), :10])
@@ -147,7 +149,7 @@ def check_shapes(ranks: Ranks, x: Any) -> dict[str, Any]:
 
 
 def check_answers(ranks: Ranks, x: Any, grad: Any) -> dict[str, dict[str, float]]:
-    """The largest error of each contestant, values and gradients, beside float64 on a few whole rows."""
+    """The largest error of each contestant's values and gradients, against float64 on a few whole rows."""
     mine = x[:64].clone()
     parts = [gather(values[:64], dist.group.WORLD) for values in (x, grad)]
     logits, dy = (torch.cat(list(part), -1).double() for part in parts)
@@ -175,7 +177,7 @@ def check_answers(ranks: Ranks, x: Any, grad: Any) -> dict[str, dict[str, float]
 
 
 def rounds_of(ranks: Ranks, contestants: dict[str, list[Callable[[], Any]]], rounds: int) -> dict[str, Any]:
-    """Median and range of each, in milliseconds; they take turns."""
+    """Median and range of each contestant, in milliseconds. Contestants take turns."""
     turns = {name: itertools.cycle(calls) for name, calls in contestants.items()}
     for turn in turns.values():
         for _ in range(2):
@@ -224,7 +226,7 @@ def time_operations(ranks: Ranks, sets: list[Any], rounds: int) -> list[dict[str
 
 
 def time_exchange(ranks: Ranks, M: int, rounds: int) -> dict[str, Any]:
-    """The states of M rows gathered by the package, beside a bare all_gather of as many bytes."""
+    """Times the package's gathering of the states of M rows, beside a bare all_gather of as many bytes."""
     state = torch.rand((M, 5), dtype=torch.float64, device=ranks.device)
     room = torch.empty(ranks.count * M * 5, dtype=torch.float64, device=ranks.device)
     all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -269,7 +271,7 @@ def show(document: dict[str, Any]) -> None:
 
 
 def troubles(document: dict[str, Any]) -> list[str]:
-    """What is not right of ours."""
+    """What is wrong with our results."""
     wrong = [name for name, same in document["the same bits"].items() if not same]
     if not document["other shapes"]["error on each rank"]:
         wrong.append("other shapes give no error")

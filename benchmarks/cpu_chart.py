@@ -1,4 +1,4 @@
-"""The chart of a run of bench_cpu.py, time against N, from its JSON document; needs matplotlib.
+"""Draws a run of bench_cpu.py, time against N, from its JSON document. Needs matplotlib.
 
 python benchmarks/cpu_chart.py benchmarks/results/cpu-avx512-2026-11-23-16-cores.json
 """
@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-IN_MEMORY = 2**24  # input and output of more than this many bytes
+IN_MEMORY = 2**24  # with more bytes than this, input and output do not fit the caches
 
 LINES = {
     "auto out=": {"color": "black", "linewidth": 2.5, "zorder": 3},
@@ -24,7 +24,7 @@ LINES = {
 
 
 def row_cases(document: dict[str, Any], threads: int) -> list[tuple[int, dict[str, Any]]]:
-    """(N, case) of the shapes M x N that come from memory, shortest rows first."""
+    """(N, case) of the shapes M x N that do not fit the caches, shortest rows first."""
     rows = [
         (int(case["shape"].split("x")[-1]), case)
         for case in document["cases"]
@@ -34,7 +34,7 @@ def row_cases(document: dict[str, Any], threads: int) -> list[tuple[int, dict[st
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
-    """Nanoseconds an element against N, a panel for each number of threads."""
+    """Nanoseconds per element against N, with a panel for each number of threads."""
     import matplotlib
 
     matplotlib.use("Agg")

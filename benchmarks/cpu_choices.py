@@ -1,10 +1,10 @@
-"""What the planner's choices on the CPU are worth, and what options cost: pairs of calls.
+"""What the planner's choices on the CPU gain, and what options cost.
 
     python benchmarks/cpu_choices.py           # writes results/cpu-choices-<instruction set>-<date>.json
     python benchmarks/cpu_choices.py --quick   # small arrays: to see that it works
 
-Each line is two ways to the same answer (but for options, which change it), by turns, on arrays that together
-outgrow the caches: the median of each way's times, and the first over the second.
+Each line compares two ways to the same answer. (An option changes the answer.) The two ways take turns, on
+arrays that together exceed the caches. A line has the median time of each way, and the first over the second.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from onsoftmax.bench.machine import about_cpu
 
 BELOW_PAST_CACHES = (
     2**21
-)  # bytes of a result that stays in the caches: PAST_CACHES_BYTES of plan/cpu.c is more
+)  # result bytes of a call that stay in the caches: PAST_CACHES_BYTES of plan/cpu.c is more
 
 Call = Callable[[int], object]
 
 
 def in_parts(x: np.ndarray, y: np.ndarray) -> None:
-    """The rows in calls whose results are too small to go past the caches."""
+    """Calls softmax on a few rows at a time, so that no result is large enough to go past the caches."""
     rows = max(1, BELOW_PAST_CACHES // (y.itemsize * y.shape[1]))
     for first in range(0, len(x), rows):
         ons.softmax(x[first : first + rows], out=y[first : first + rows])
@@ -43,7 +43,7 @@ def on_threads(threads: int, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def pairs_of_calls(shape: tuple[int, int], processors: int) -> Iterator[tuple[str, str, Call, Call]]:
-    """(choice, ways, the one chosen, the other); each is called with the number of the buffers to take."""
+    """Yields (choice, both ways in words, the chosen call, the other call). A call takes a buffer's index."""
     buffers = make_buffers(shape, np.dtype(np.float32))
     rng = np.random.default_rng(0)
     where = rng.random(shape) < 0.8
@@ -80,7 +80,7 @@ def medians(calls: tuple[Call, Call], buffers: int, rounds: int) -> list[float]:
             i = next(turns)
             begin = time.perf_counter()
             call(i)
-            if round_ > 0:  # the first finds its memory
+            if round_ > 0:  # round 0 touches the memory for the first time
                 taken.append(time.perf_counter() - begin)
     return [statistics.median(taken) for taken in samples]
 

@@ -1,13 +1,14 @@
-"""Operations on the CPU beside others' way to the same: the gradients, with out=, and softmax_topk.
+"""The gradients (with out=) and softmax_topk on the CPU, beside the same operations by other libraries.
 
     python benchmarks/cpu_operations.py gradients          # writes results/cpu-<isa>-<date>-gradients.json
     python benchmarks/cpu_operations.py topk --quick       # two shapes, three rounds: to see that it works
     python benchmarks/cpu_operations.py topk --threads 1 --shapes 4096x128:8 1000x4096@0:5
 
-4096x128:8 asks for k = 8; 1000x4096@0 is along axis 0. Random data. A round has one sample of each, by turns;
-a sample is as many calls as fill about 5 ms, on the same arrays, so that what fits into a cache lies there.
-Calls of 50 ms come before: meanwhile the other's threads fall asleep, and the system finds a processor for
-each of one's own. The figures are medians over the rounds.
+4096x128:8 asks for k = 8. 1000x4096@0 is along axis 0. The data is random. Contestants take turns, with one
+sample each in a round. A sample has as many calls as fill about 5 ms, on the same arrays, so arrays that fit
+a cache stay there. Each sample follows 50 ms of untimed calls. In this time the other contestant's threads
+fall asleep, and the system finds a processor for each of the contestant's own. A figure is the median over
+the rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 import onsoftmax as ons
 from onsoftmax._cli.arguments import parse_shape
 from onsoftmax.bench.answers import error_eps, exact, good_enough
-from onsoftmax.bench.contestants import Array, installed, numpy_formula
+from onsoftmax.bench.contestants import installed, numpy_topk
 from onsoftmax.bench.document import write
 from onsoftmax.bench.figures import median_and_range
 from onsoftmax.bench.machine import about_cpu
@@ -42,18 +43,16 @@ Shape = tuple[tuple[int, ...], int, int]
 
 
 def parse_case(text: str) -> Shape:
-    """Shape, axis and k."""
     shape, _, k = text.partition(":")
     return (*parse_shape(shape), int(k or 8))
 
 
 def lines(operation: str, case: Shape, dtype: str) -> dict[str, timeit.Timer]:
-    """Ours and the others', whose answers are right."""
+    """The timers of ours and of the others, after a check of their answers."""
     return topk_lines(case, dtype) if operation == "softmax_topk" else gradient_lines(operation, case, dtype)
 
 
 def gradient_lines(operation: str, case: Shape, dtype: str) -> dict[str, timeit.Timer]:
-    """Ours and torch's, whose answers agree."""
     torch = installed("torch")
     shape, axis, _ = case
     rng = np.random.default_rng(0)
@@ -77,15 +76,8 @@ def gradient_lines(operation: str, case: Shape, dtype: str) -> dict[str, timeit.
     return timers
 
 
-def numpy_topk(x: Array, k: int, axis: int) -> tuple[Array, Array]:
-    places = np.argpartition(-x, k - 1, axis).take(range(k), axis)
-    order = np.argsort(-np.take_along_axis(x, places, axis), axis)
-    places = np.take_along_axis(places, order, axis)
-    return np.take_along_axis(numpy_formula(x, axis), places, axis), places
-
-
 def topk_lines(case: Shape, dtype: str) -> dict[str, timeit.Timer]:
-    """Ours, torch's and NumPy's, each of which gives the k largest in order, whichever of equal ones."""
+    """The timers of ours, torch's and NumPy's. All give the k largest in order, and may differ in ties."""
     torch = installed("torch")
     shape, axis, k = case
     x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
@@ -102,7 +94,7 @@ def topk_lines(case: Shape, dtype: str) -> dict[str, timeit.Timer]:
         error = error_eps(np.asarray(values), expected, dtype)
         if not good_enough(error, dtype, name == "onsoftmax"):
             raise AssertionError(f"{text}: wrong by {error} eps")
-        if name != "torch":  # it selects among rounded results
+        if name != "torch":  # torch selects among rounded results
             np.testing.assert_array_equal(np.take_along_axis(x, np.asarray(places), axis), largest)
     return {name: timeit.Timer(text, globals=names) for name, text in texts.items()}
 
@@ -121,7 +113,7 @@ def measure(timers: dict[str, timeit.Timer], rounds: int) -> dict[str, list[floa
 
 
 def print_row(case: dict[str, Any], seconds: dict[str, list[float]], first: bool) -> None:
-    """A line of the table, after its head where it is the first."""
+    """Prints a line of the table, with the table's head if it is the first."""
     ours, *others = (median for median, *_ in seconds.values())
     peers = list(seconds)[1:]
     if first:

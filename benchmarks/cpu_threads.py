@@ -1,10 +1,10 @@
-"""What a small call takes by several threads: one after another, and after pauses in which the threads sleep.
+"""How long a small call takes on several threads, back to back and after pauses in which the threads sleep.
 
     python benchmarks/cpu_threads.py --threads 1 2 4 8 --json FILE
     python benchmarks/cpu_threads.py --quick   # two sizes: to see that it works
 
-The planner gives a small array fewer threads than are asked for: to see what more would do, build with
-another ELEMENTS_SHARED and ELEMENTS_A_THREAD (csrc/plan/cpu.c).
+The planner gives a small array fewer threads than you ask for. To see what more threads would do, change
+ELEMENTS_SHARED and ELEMENTS_A_THREAD in csrc/plan/cpu.c and build again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WARM_UP = 5
 
 
 def wait(seconds: float) -> None:
-    """A short time awake, as a program that does something else; a long one asleep."""
+    """Spins for a short pause, like a program that does something else. Sleeps for a long one."""
     if seconds >= 1e-3:
         time.sleep(seconds)
         return
@@ -38,7 +38,7 @@ def wait(seconds: float) -> None:
 
 
 def microseconds(x: np.ndarray, y: np.ndarray, threads: int, pause: float, calls: int) -> tuple[float, float]:
-    """Median and 90th percentile of a call."""
+    """Median and 90th percentile of a call's time."""
     taken = []
     for _ in range(calls + WARM_UP):
         wait(pause)

@@ -2,17 +2,17 @@
 
     python benchmarks/fit_exp.py [--tries N]
 
-float64: whole powers of two and degree 11. p(0) = 1 is held and the largest relative error is minimised by a
-linear program. Each coefficient is rounded in turn, from the constant term up, and those above it are fitted
-again, so that their roundings cancel.
+float64: whole powers of two and degree 11. p(0) = 1 is fixed, and a linear program minimises the largest
+relative error. Each coefficient is rounded in turn, from the constant term up. After each rounding the higher
+coefficients are fitted again, so that they cancel its error.
 
 float32: eighths of a power of two from a table, and p(r) = 1 + r + square * r^2 + cubic * r^3. A factor that
-all exponentials share shows in no quotient. So the spread of the relative errors counts, from the least to
-the largest. One factor of p is free, and one of the table, `one`. Of N random values of `one` the best is
-taken: that with the least of the largest sums of an entry's own error and the last rounding, which is worst
-where an entry's products lie just above a power of two. Then the coefficients are moved by a few units while
-the spread falls, in the arithmetic of the code; the constants in the code are of a longer search.
-tests/core/errors.c finds the spread over all numbers.
+all exponentials share cancels in a quotient. So the program minimises the spread of the relative errors, from
+the least to the largest. One factor of p is free, and one factor of the table, `one`. The program tries N
+random values of `one`. An entry's worst error is its own rounding error plus the last rounding, which is
+worst if the entry's products lie just above a power of two. The value whose worst entry is best wins. Then
+the program moves the coefficients by a few units while the spread falls, in the arithmetic of the code. The
+constants in the code come from a longer search. tests/core/errors.c finds the spread over all numbers.
 
 Needs mpmath and SciPy.
 """
@@ -25,7 +25,7 @@ from scipy.optimize import linprog
 
 mp.mp.dps = 60
 EPS = float(np.finfo(np.float32).eps)
-STEPS = 8  # of float32
+STEPS = 8  # entries of float32's table
 
 
 def relative_error(coefficients, r):
@@ -33,7 +33,7 @@ def relative_error(coefficients, r):
 
 
 def minimax(known, free, reach):
-    """`known`, and the coefficients of degrees `free` that make the largest relative error smallest."""
+    """`known`, plus coefficients of the degrees in `free` that make the largest relative error smallest."""
     nodes = [reach * mp.cos(mp.pi * (i + 0.5) / 400) for i in range(400)]
     start = {**{k: 1 / mp.factorial(k) for k in free}, **known}
     errors = [relative_error(start, r) for r in nodes]
@@ -53,7 +53,7 @@ def minimax(known, free, reach):
 
 
 def reach_of(steps):
-    # a little beyond the half: n = rint(x * log2(e) * steps) errs by the rounding of the product
+    # a little beyond the half: the product that n = rint(x * log2(e) * steps) rounds has an error
     return mp.log(2) / (2 * steps) * mp.mpf("1.01")
 
 
@@ -78,9 +78,10 @@ def print_step(steps, bits_of_high_part, dtype):
 
 
 def square_and_cubic():
-    """Of the p whose multiple comes nearest to e^r: 1 + r has the factor that its other terms have."""
+    """The coefficients of the p with a multiple nearest to e^r. The factor multiplies 1 + r too."""
     r = float(reach_of(STEPS)) * np.cos(np.pi * (np.arange(2000) + 0.5) / 2000)
-    # unknowns: the factor, and it times each coefficient, as what they add to 1, 1/2, 1/6; then the bound
+    # unknowns: changes of the factor and of its products with the coefficients, from 1, 1/2 and 1/6; then the
+    # bound
     basis = np.stack([1 + r, r**2, r**3], 1) * np.exp(-r)[:, None]
     size = np.abs(basis).max(0)
     rest = 1 - basis @ [1, 1 / 2, 1 / 6]
@@ -98,14 +99,15 @@ def square_and_cubic():
 
 
 def best_one(tries):
-    """Of random factors from 1 to 2^(1/8) the one whose table lies best; the first that counts is none."""
+    """The random factor from 1 to 2^(1/8) whose table is best. The first candidate is 1.0, with an infinite
+    error."""
     rng, best = np.random.default_rng(1), (np.inf, 1.0)
     for _ in range(max(1, tries // 10_000)):
         one = 2 ** (rng.random(10_000) / STEPS)
         exact = one[:, None] * 2 ** (np.arange(STEPS) / STEPS)
         ulp = np.where(exact >= 2, 2, 1) * EPS
         own = np.abs(np.rint(exact / ulp) * ulp / exact - 1) / EPS
-        least = exact * 2 ** (-0.5 / STEPS)  # of an entry's products; a power of two, where they reach one
+        least = exact * 2 ** (-0.5 / STEPS)  # an entry's least product; a power of two if they reach one
         reaches = np.floor(np.log2(least)) < np.floor(np.log2(least * 2 ** (1 / STEPS)))
         above = np.where(reaches, 2 ** np.ceil(np.log2(least)), least)
         last = 0.5 * 2 ** np.floor(np.log2(above)) / above
@@ -115,7 +117,8 @@ def best_one(tries):
 
 
 def spread(one, square, cubic, n, r, exact):
-    """Of the relative errors, in eps; e = fma(T, fma(r * r, fma(cubic, r, square), r), T) in float32."""
+    """The spread of the relative errors in eps. e = fma(T, fma(r * r, fma(cubic, r, square), r), T) in
+    float32."""
     wide, single = np.float64, np.float32
     table = (one * 2 ** (np.arange(STEPS) / STEPS)).astype(single)
     p = (wide(cubic) * r + square).astype(single)

@@ -3,8 +3,8 @@
     python benchmarks/gpu_bounds.py                            # needs ncu, and the right to read the counters
     python benchmarks/gpu_bounds.py --dtypes bfloat16 --lengths 4096,50257 --json bounds.json
 
-One call of each case is counted, in memory that is not in the caches. The clock is left as it is. A method of
-several kernels is their sum; of shares, the mean by duration.
+ncu counts one call of each case, with arrays that are not in the caches, at the clock that the GPU has. If a
+method has several kernels, their counts are added up. Shares are averaged, weighted by duration.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ METRICS = [DURATION, READ, WRITTEN, EXECUTED, ISSUE, WARPS, MEMORY, *WAITS]
 def cases(options: argparse.Namespace) -> Iterator[Any]:
     from gpu_cases import OTHER_AXES, OTHER_ROWS
 
-    from onsoftmax.bench.gpu_case import Case
+    from onsoftmax.bench.case import Case
 
     for dtype in options.dtypes:
         for N in options.lengths:
@@ -70,7 +70,7 @@ def cases(options: argparse.Namespace) -> Iterator[Any]:
 
 
 def call_each(options: argparse.Namespace) -> None:
-    """One call of each case for ncu to count, behind a kernel of torch's that marks where it begins."""
+    """Calls each case once for ncu to count. A kernel of torch's before each case marks its beginning."""
     import torch
 
     import onsoftmax as ons
@@ -91,12 +91,12 @@ def call_each(options: argparse.Namespace) -> None:
 
 
 def counted(table: str) -> list[list[dict[str, str]]]:
-    """The kernels of each case, from ncu's table: a head, units, a line a kernel."""
+    """The kernels of each case, from ncu's table. It has a head, a line of units, and a line per kernel."""
     lines = list(csv.reader(line for line in table.splitlines() if line.startswith('"')))
     found: list[list[dict[str, str]]] = []
     for row in lines[2:]:
         kernel = dict(zip(lines[0], row, strict=True))
-        if "elementwise" in kernel["Kernel Name"]:  # the mark
+        if "elementwise" in kernel["Kernel Name"]:  # torch's kernel that marks a case
             found.append([])
         else:
             found[-1].append(kernel)

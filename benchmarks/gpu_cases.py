@@ -1,4 +1,4 @@
-"""What bench_cuda.py measures: the cases of each part."""
+"""The cases of each part of bench_cuda.py."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from onsoftmax.bench.gpu_case import Case
+from onsoftmax.bench.case import Case
 
 TOTAL, QUICK_TOTAL = 2**28, 2**26
 POWERS = [128, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288]
 HUGE = [2**20, 2**22, 2**24, 2**28]
-ODD = [1000, 4097, 32000, 50257, 100277, 128256, 151936, 201088, 262145]  # odd, and of vocabularies
+ODD = [1000, 4097, 32000, 50257, 100277, 128256, 151936, 201088, 262145]  # many are sizes of vocabularies
 LENGTHS = sorted(POWERS + HUGE + ODD)
 QUICK_LENGTHS = [256, 1000, 1024, 4096, 32768, 50257, 131072, 2**20]
 THREE_TYPES = ["float32", "bfloat16", "float16"]
@@ -21,13 +21,13 @@ SMALL = [(1, 1024), (64, 1024), (8, 16384), (1, 32000), (1, 128256), (8, 128256)
 SMALL += [(1, 2**20), (1, 2**24), (4096, 1024), (2048, 4096)]
 ACCURACY = [(1024, 3), (4096, 10), (65536, 10), (2**20, 3)]  # N, and the scale of the logits
 OTHER_AXES = [((4096, 4096), 0), ((64, 1000, 512), 1)]
-OTHER_ROWS, QUICK_OTHER_ROWS = (2**15, 4096), (2**12, 4096)  # M and N, and with M / 16 and 16 N
+OTHER_ROWS, QUICK_OTHER_ROWS = (2**15, 4096), (2**12, 4096)  # (M, N); measured as M / 16 rows of 16 N too
 OPERATIONS = ["softmax", "log_softmax", "logsumexp"]
 GRADIENTS = ["softmax_backward", "log_softmax_backward"]
 OPERATION_LENGTHS = [128, 1000, 1024, 4096, 4097, 16384, 32000, 50257, 65536, 131072, 262144]
 NORMALIZER_LENGTHS = [256, 1024, 4096, 32000, 50257, 131072, 2**20]
 GRADIENT_LENGTHS = [64, 256, 1000, 1024, 4096, 4097, 16384, 32768, 50257, 65536, 128256, 262144]
-# (rows, N, k): a router's experts, and vocabularies
+# (rows, N, k) of routers of experts and of vocabularies
 TOPK = [(65536, 256, 8), (16384, 128, 8), (32768, 64, 6), (65536, 256, 64), (4096, 4096, 16), (8, 16384, 10)]
 TOPK += [(65536, 128, 16), (65536, 256, 16), (65536, 512, 10), (32768, 2048, 8), (8192, 8192, 64)]
 TOPK += [(4096, 32000, 5), (1, 128256, 5), (1, 128256, 64), (64, 128256, 64), (1024, 128256, 5)]
@@ -36,7 +36,7 @@ EXTRAS = ["", "where", "scale per row", "input off by one", "both off by one", "
 
 
 def cases(part: str, options: Any) -> Iterator[Case]:
-    """Of one part; `options` are bench_cuda.py's."""
+    """The cases of a part. `options` are bench_cuda.py's."""
     if part == "bands":
         for dtype in options.dtypes or (options.quick and ["float32", "bfloat16"]) or THREE_TYPES:
             for N in options.lengths or (QUICK_LENGTHS if options.quick else LENGTHS):
@@ -50,7 +50,7 @@ def cases(part: str, options: Any) -> Iterator[Case]:
         elif part == "gradients":
             for N, operation in itertools.product(GRADIENT_LENGTHS[:: 3 if options.quick else 1], GRADIENTS):
                 yield Case(part, (max(1, options.total // N), N), dtype, operation=operation)
-        elif part == "normalizer":  # beside logsumexp, which reads as much
+        elif part == "normalizer":  # beside logsumexp, which reads as many bytes
             for N, operation in itertools.product(
                 NORMALIZER_LENGTHS[:: 3 if options.quick else 1], ["logsumexp", "normalizer"]
             ):

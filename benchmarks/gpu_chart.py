@@ -1,4 +1,4 @@
-"""The charts of bench_cuda.py, from its JSON document; needs matplotlib."""
+"""Draws the charts of bench_cuda.py from its JSON document. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onsoftmax.bench.chart import plot_line
 
 
 def draw(document: dict[str, Any], stem: Path) -> list[Path]:
-    """<stem>-bands.png, x copy against N, and <stem>-chart.png, GB/s of 2048 rows: a panel for each type."""
+    """Writes <stem>-bands.png (x copy by N) and <stem>-chart.png (GB/s of 2048 rows). A panel is a type."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -3,10 +3,10 @@
     python benchmarks/bench_cuda.py                                   # all parts, about seven minutes
     python benchmarks/bench_cuda.py --quick
     python benchmarks/bench_cuda.py --parts bands --dtypes bfloat16 --lengths 4096,50257 --methods auto,split
-    python benchmarks/bench_cuda.py --sweep 200 --peers torch --methods auto    # lengths that nobody named
+    python benchmarks/bench_cuda.py --sweep 200 --peers torch --methods auto    # random lengths
     python benchmarks/bench_cuda.py --show benchmarks/results/FILE.json    # the tables and charts again
 
-benchmarks/README.md says what is measured and how.
+benchmarks/README.md says what this measures and how.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ PEERS = ["torch", "unfused", "compile", "triton", "liger", "quack"]
 SECONDS, QUICK_SECONDS = 390, 75
 ROUNDS, QUICK_ROUNDS = 7, 3
 SWEEP = 32, 2**22
-# In the order of running; each has this share of the time, and what those before it left of theirs.
+# Parts in the order in which they run. Each part has this share of the time, plus time that earlier parts
+# left.
 WEIGHTS = {"host": 0.06, "accuracy": 0.08, "small": 0.14, "chart": 0.14, "other": 0.08}
 WEIGHTS |= {"operations": 0.1, "gradients": 0.1, "normalizer": 0.06, "topk": 0.1, "bands": 0.24}
 
 
 def listed(*known: str) -> Any:
-    """For argparse: names, or numbers where none are known, separated by commas."""
+    """A parser for argparse: names separated by commas, or numbers if no names are known."""
 
     def parse(text: str) -> list[Any]:
         items = [item for item in text.split(",") if item]
@@ -64,7 +65,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def random_lengths(count: int) -> list[int]:
-    """Log-uniform, all different, the same every time."""
+    """Different log-uniform lengths, the same at every call."""
     draw = random.Random(0).uniform
     lengths: set[int] = set()
     while len(lengths) < count:
@@ -73,7 +74,7 @@ def random_lengths(count: int) -> list[int]:
 
 
 def complete(options: argparse.Namespace) -> None:
-    """Fills in what was not said; ValueError for a method that does not exist."""
+    """Fills in options that were not given. Raises ValueError if a method does not exist."""
     from gpu_cases import QUICK_TOTAL, TOTAL
 
     from onsoftmax.bench.gpu_contestants import our_methods

@@ -1,4 +1,4 @@
-"""The parts of bench_cuda.py that time no kernel: accuracy, and the host's time of a call."""
+"""The parts of bench_cuda.py that time no kernel: accuracy, and the host's time per call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import torch
 
 import onsoftmax as ons
 from onsoftmax.bench.answers import errors_eps, exact
+from onsoftmax.bench.case import Case
 from onsoftmax.bench.contestants import Contestant, installed
 from onsoftmax.bench.figures import figures_of, rounded
-from onsoftmax.bench.gpu_case import Case, make_tensors
+from onsoftmax.bench.gpu_case import make_tensors
 from onsoftmax.bench.gpu_contestants import peers
 from onsoftmax.bench.gpu_timing import what_failed
 
@@ -23,7 +24,7 @@ HOST_ROUNDS, QUICK_HOST_ROUNDS = 25, 9
 
 
 def accuracy(case: Case, roster: list[Contestant]) -> dict[str, Any]:
-    """name -> largest and mean error against long double."""
+    """{name: largest and mean error against long double}"""
     tensors = make_tensors(case)
     expected = exact(tensors["x"].double().cpu().numpy(), case.axis)
     out: dict[str, Any] = {}
@@ -55,7 +56,7 @@ def torch_callers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
 
 
 def cupy_callers() -> Iterator[Contestant]:
-    """Ours and CuPy's own on CuPy arrays; nobody where CuPy is missing or does not work."""
+    """Our call and CuPy's own on CuPy arrays. None of them if CuPy is missing or does not work."""
     cupy, special = installed("cupy"), installed("cupyx.scipy.special") if installed("cupy") else None
     if not cupy:
         return
@@ -68,7 +69,7 @@ def cupy_callers() -> Iterator[Contestant]:
 
 
 def host_time(roster: list[Contestant], tensors: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """name -> figures of the time until a call returns; the GPU works on meanwhile."""
+    """{name: figures of the time until a call returns, while the GPU still works}"""
     out: dict[str, Any] = {}
     timers: dict[str, timeit.Timer] = {}
     for contestant in roster:
@@ -88,14 +89,14 @@ def host_time(roster: list[Contestant], tensors: dict[str, Any], rounds: int) ->
 
 
 def host(wanted: list[str], quick: bool) -> Iterator[tuple[str, list[Contestant], Any]]:
-    """(label, who, figures) for torch tensors and for CuPy arrays."""
+    """Yields (label, contestants, figures) for torch tensors and for CuPy arrays."""
     rounds = QUICK_HOST_ROUNDS if quick else HOST_ROUNDS
     case = Case("host", HOST_SHAPE, "float32")
     roster = list(torch_callers(case, wanted))
     yield "torch tensor", roster, host_time(roster, make_tensors(case), rounds)
     try:
         roster = list(cupy_callers())
-    except Exception as e:  # it imports without a GPU that it knows
+    except Exception as e:  # CuPy can be imported without a GPU that it knows
         print(f"CuPy does not work: {e}")
         return
     if roster:

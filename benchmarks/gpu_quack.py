@@ -1,4 +1,4 @@
-"""QuACK's kernels, compiled ahead of bench_cuda.py's cases."""
+"""Compiles QuACK's kernels before bench_cuda.py times them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from multiprocessing import get_context
 
 import torch
 
-from onsoftmax.bench.gpu_case import Case
+from onsoftmax.bench.case import Case
 from onsoftmax.bench.gpu_contestants import quack_cannot
 
 
 def compile_quack(kernel: tuple[int, str, str]) -> None:
-    """In a process of its own: leaves the kernel in QuACK's cache on disk."""
+    """Runs in a process of its own. Leaves the kernel in QuACK's cache on disk."""
     from quack.cute_dsl_utils import torch2cute_dtype_map
     from quack.softmax import Softmax
 
@@ -21,8 +21,8 @@ def compile_quack(kernel: tuple[int, str, str]) -> None:
 
 
 def warm_quack(cases: list[Case], processes: int, seconds: float) -> str:
-    """Compiles QuACK's kernels for the cases, many at a time, before anything is timed; says how that went.
-    What fails here is met again, and reported, where it is to run."""
+    """Compiles QuACK's kernels for the cases, many at a time. Returns a sentence about how it went. A kernel
+    that fails to compile here fails again, and is reported, when its case runs."""
     kernels = {
         (case.N, case.dtype, case.out_dtype or case.dtype)
         for case in cases

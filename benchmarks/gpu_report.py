@@ -1,4 +1,4 @@
-"""What bench_cuda.py says of its figures: statistics, the JSON document, tables. No GPU needed."""
+"""Statistics, the JSON document and the tables of bench_cuda.py. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TITLES = {
 UNITS = {"chart": "GB/s", "small": "us", "topk": "us"}
 ABOUT = ["date", "gpu", "driver", "cuda", "cache_bytes", "versions", "options", "seconds", "kinds", "cases"]
 CASE = ["part", "label", "shape", "dtype", "N", "figures"]
-TOLD_ONCE = ("host", "accuracy")  # in the summary, with all of our methods
+TOLD_ONCE = ("host", "accuracy")  # only the summary has these parts, with all of our methods
 NOTHING = "\N{EN DASH}"
 
 
 def check_document(document: dict[str, Any]) -> None:
-    """ValueError unless it is what bench_cuda.py writes."""
+    """Raises ValueError unless bench_cuda.py writes such a document."""
     missing = [key for key in ABOUT if key not in document]
     for case in document.get("cases", []):
         missing += [f"{key} of {case.get('label')}" for key in CASE if key not in case]
@@ -47,19 +47,17 @@ def check_document(document: dict[str, Any]) -> None:
 
 
 def write(document: dict[str, Any], path: Path) -> None:
-    """Checked, as JSON."""
     check_document(document)
     documents.write(document, path)
 
 
 def fastest(case: dict[str, Any], names: list[str]) -> str:
-    """Of those that were timed; empty when none was."""
+    """The fastest of the contestants that were timed. Empty if none was."""
     timed = {name: case["figures"][name]["ms"] for name in names if "ms" in case["figures"].get(name, {})}
     return min(timed, key=timed.__getitem__, default="")
 
 
 def cell(figure: dict[str, Any] | None, part: str) -> str:
-    """One figure as its part's table has it."""
     if figure and ("wrong" in figure or "failed" in figure):
         return "wrong" if "wrong" in figure else "failed"
     if part == "accuracy":
@@ -77,7 +75,7 @@ def cell(figure: dict[str, Any] | None, part: str) -> str:
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """The first row is the head; all but the first column to the right."""
+    """A Markdown table. The first row is the head. Only the first column is aligned left."""
     align = ["---", *["---:"] * (len(rows[0]) - 1)]
     return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], align, *rows[1:]])
 
@@ -89,7 +87,6 @@ def row_name(case: dict[str, Any]) -> str:
 
 
 def by_method(cases: list[dict[str, Any]], ours: list[str], copy: str) -> str:
-    """Ours, a column for each method."""
     part = cases[0]["part"]
     unit = part if part in UNITS else "chart"
     rows = [[head(part), f"{copy}, {UNITS[unit]}", *ours]]
@@ -101,7 +98,6 @@ def by_method(cases: list[dict[str, Any]], ours: list[str], copy: str) -> str:
 
 
 def beside_peers(cases: list[dict[str, Any]], ours: list[str], peers: list[str], copy: str) -> str:
-    """auto and the fastest of our methods beside each peer."""
     part = cases[0]["part"]
     if part in TOLD_ONCE:
         columns = ours + peers
@@ -131,7 +127,7 @@ def head(part: str) -> str:
 
 
 def tables(document: dict[str, Any]) -> Iterator[str]:
-    """Ours by method first, and last the summary: auto, the best of ours, and the peers."""
+    """First the tables of our methods. Last the summary: auto, the best of our methods, and the peers."""
     kinds = document["kinds"]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for part in TITLES:
@@ -154,7 +150,7 @@ def tables(document: dict[str, Any]) -> Iterator[str]:
 
 def cliffs(document: dict[str, Any], name: str = "auto", fewest: int = 20, deepest: int = 5) -> Iterator[str]:
     """Where a contestant falls farthest below its neighbours: the median of the two lengths on either side.
-    Told of types that were measured at `fewest` lengths or more."""
+    Only for types that were measured at `fewest` lengths or more."""
     for dtype in dict.fromkeys(case["dtype"] for case in document["cases"]):
         found = [
             (case["N"], case["figures"].get(name, {}).get("x_copy"))
@@ -172,7 +168,7 @@ def cliffs(document: dict[str, Any], name: str = "auto", fewest: int = 20, deepe
 
 
 def troubles(document: dict[str, Any]) -> list[str]:
-    """Where ours was wrong or failed; naive overflows by design."""
+    """Figures of ours that are wrong or failed. naive is left out because it overflows by design."""
     return [
         f"{name}, {case['label']} {case['dtype']}: {figure.get('failed') or figure['wrong']}"
         for case in document["cases"]
@@ -182,9 +178,9 @@ def troubles(document: dict[str, Any]) -> list[str]:
 
 
 class Clock:
-    """Shares out the time among the parts; what one leaves, the later ones have."""
+    """Shares out the time among the parts. Time that a part leaves goes to later parts."""
 
-    HURRY = 0.75  # of a part's time, after which nothing is compiled any more
+    HURRY = 0.75  # after this share of a part's time, nothing is compiled any more
 
     def __init__(self, seconds: float, weights: dict[str, float], now: float) -> None:
         self.end, self.weights = now + seconds, dict(weights)

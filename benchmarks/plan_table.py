@@ -1,4 +1,4 @@
-"""csrc/plan/measured_times.def, of which `ons.plan` has its times, from a file of plan_times.py.
+"""Writes csrc/plan/measured_times.def, the times that `ons.plan` quotes, from a file of plan_times.py.
 
 python benchmarks/plan_table.py benchmarks/results/plan-times-h100-2026-11-25.json
 """
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).parents[1] / "csrc" / "plan" / "measured_times.def"
-NEAR = 0.03  # what a time may be off by, along the rows and along the lengths
+NEAR = 0.03  # relative error that a time may get along the rows, and again along the lengths
 
-Row = dict[int, float]  # rows -> microseconds
+Row = dict[int, float]  # {number of rows: microseconds}
 
 
 def at_rows(row: Row, rows: int) -> float:
-    """As csrc/plan/times.c: on the line between two, beyond the last in proportion."""
+    """Like csrc/plan/times.c: linear between two known numbers of rows, proportional beyond the last."""
     known = sorted(row)
     if rows >= known[-1]:
         return row[known[-1]] * rows / known[-1]
@@ -27,7 +27,7 @@ def at_rows(row: Row, rows: int) -> float:
 
 
 def without_needless(row: Row) -> Row:
-    """Without the times that those that are left give, but for NEAR."""
+    """Leaves out times that the remaining ones give, within NEAR."""
     kept = dict(row)
     for rows in sorted(row)[:0:-1]:
         fewer = {at: us for at, us in kept.items() if at != rows}
@@ -37,7 +37,7 @@ def without_needless(row: Row) -> Row:
 
 
 def without_needless_lengths(series: dict[int, Row]) -> dict[int, Row]:
-    """Likewise without lengths whose times their neighbours give."""
+    """Leaves out lengths whose times their neighbours give, within NEAR."""
     kept = sorted(series)
     for N in kept[1:-1]:
         low, high = kept[kept.index(N) - 1], kept[kept.index(N) + 1]
@@ -53,7 +53,6 @@ def without_needless_lengths(series: dict[int, Row]) -> dict[int, Row]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """csrc/plan/measured_times.def."""
 
     def times(row: Row) -> str:
         thin = sorted(without_needless(row).items())

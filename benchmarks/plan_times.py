@@ -1,11 +1,11 @@
-"""How long every method takes on this GPU, over a grid of rows and lengths: what `ons.plan` calls measured.
+"""Times every method on this GPU over a grid of rows and lengths. `ons.plan` calls these times measured.
 
     python benchmarks/plan_times.py --json FILE             # measures; four minutes on an H100
     python benchmarks/plan_times.py --check 40              # plans beside measurements, random shapes
 
-A time is that of a call in a CUDA graph, on rotating arrays of four times the cache together. Answers are
-checked.
-plan_table.py makes csrc/plan/measured_times.def of the file.
+A time is the time of one call in a CUDA graph. The calls take turns on arrays that together have four times
+the size of the cache. The program checks the answers. plan_table.py makes csrc/plan/measured_times.def from
+the file.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from onsoftmax.bench.document import write
 
 DTYPES = ["float32", "bfloat16", "float64"]
 METHODS = ["naive", "safe", "online", "split", "fused_warp", "fused_block", "online_block", "cluster", "grid"]
-ELEMENTS = 2**28  # of the largest array, but for one row
+ELEMENTS = 2**28  # most elements of an array of several rows
 LONGEST = 2**28
-# Powers of 2 and what is halfway between them, in elements.
+# In elements: powers of 2, and the middle between two of them.
 PACKED = sorted({2**i for i in range(3, 29)} | {3 * 2**i for i in range(3, 25)})
 BETWEEN = [1, 2, 3, 5, 7] + [N + 1 for N in PACKED]
 ROWS = [2**i for i in range(11)] + [2**i for i in range(12, 27, 2)]
-SATURATED = 4  # times the cache: from there on the time is as the number of rows, if it was in the last step
-ENDLESS = 5e-3  # seconds: no more rows, no longer rows
+SATURATED = 4  # times the cache: beyond this, a series ends once twice the rows take twice the time
+ENDLESS = 5e-3  # seconds: a series ends after such a call; longer rows are left out if one row takes as long
 SAMPLE, SAMPLES = 400e-6, 5  # seconds
-SHORTEST = 100  # calls of a graph of the shortest
+SHORTEST = 100  # calls in a graph of the shortest calls
 LONGEST_GRAPH = 2e-3  # seconds
 NEAR = 0.02
 
 
 def packs(dtype: str, N: int) -> bool:
-    """Whether all rows begin with a pack of 16 bytes."""
+    """Whether all rows begin at a pack of 16 bytes."""
     size = {"float64": 8, "float32": 4}.get(dtype, 2)
     return N * size % 16 == 0
 
 
 class Bench:
-    """Arrays to cut cases from, and the timing of one."""
+    """Arrays to cut cases from, and the timing of a case."""
 
     def __init__(self, dtype: str) -> None:
         import torch
@@ -60,7 +60,7 @@ class Bench:
         self.y = torch.empty_like(self.x)
 
     def sets(self, rows: int, N: int) -> list[tuple[Any, Any]]:
-        """x and y of a case, so many that together they are four times the cache, and a hundred at most."""
+        """Pairs (x, y) of a case: at most 100, and together four times the cache."""
         size = self.dtype.itemsize
         step = (rows * N * size + 255) // 256 * 256 // size
         count = min(100, math.ceil(4 * self.cache / (2 * rows * N * size)), LONGEST // step)
@@ -68,7 +68,7 @@ class Bench:
         return [(self.x[a:b].view(rows, N), self.y[a:b].view(rows, N)) for a, b in places]
 
     def seconds(self, call: Callable[[Any, Any], Any], rows: int, N: int, check: bool = True) -> float:
-        """Of one call; the median of five samples, each some replays of a graph of calls."""
+        """Seconds of one call: the median of five samples. A sample replays a graph of calls."""
         from onsoftmax.bench.gpu_timing import captured, elapsed
 
         sets = self.sets(rows, N)
@@ -88,7 +88,7 @@ class Bench:
         return statistics.median(samples) / (repeat * length)
 
     def check(self, x: Any, y: Any) -> None:
-        """ArithmeticError for a wrong answer in the first and the last rows."""
+        """Raises ArithmeticError for a wrong answer in the first or the last rows."""
         rows = max(1, min(len(x), 2**20 // x.shape[1]))
         for part in (slice(0, rows), slice(len(x) - rows, None)):
             wanted = self.wanted(x[part])
@@ -116,7 +116,6 @@ def copy(x: Any, y: Any) -> None:
 
 
 def longest(dtype: str, method: str) -> int:
-    """The longest row that a method holds."""
     import onsoftmax as ons
 
     for N in (1, LONGEST):
@@ -131,7 +130,7 @@ def longest(dtype: str, method: str) -> int:
 def measure_method(
     bench: Bench, dtype: str, method: str, lengths: list[int], until: float
 ) -> dict[int, dict[int, float]]:
-    """N -> rows -> seconds."""
+    """{N: {rows: seconds}}"""
     call, limit = method_call(method), longest(dtype, method)
     found: dict[int, dict[int, float]] = {}
     mine = [N for N in lengths if limit >= N]
@@ -161,7 +160,7 @@ def measure_method(
 
 
 def check(count: int) -> None:
-    """Plans beside measurements: random types, methods and shapes."""
+    """Compares plans with measurements, for random types, methods and shapes."""
     import onsoftmax as ons
 
     draw = random.Random(time.time_ns())
@@ -202,7 +201,7 @@ def measure(dtypes: list[str], methods: list[str], seconds: float) -> dict[str, 
     jobs = [(dtype, packed, method) for dtype in dtypes for method in methods for packed in (True, False)]
     document: dict[str, Any] = {**about_gpu(), "copy": {}, "times": []}
     bench = CopyBench("float32")
-    for _ in range(300):  # until the clocks are up
+    for _ in range(300):  # until the GPU's clock has risen
         bench.y.copy_(bench.x)
     document["copy"] = {2**i: bench.seconds(copy, 1, 2**i // 4) for i in range(8, 29)}
     bench = None
@@ -222,7 +221,7 @@ def measure(dtypes: list[str], methods: list[str], seconds: float) -> dict[str, 
 
 
 def compact(document: dict[str, Any]) -> dict[str, Any]:
-    """With times of four digits, in microseconds."""
+    """The document with times in microseconds, of four digits."""
 
     def short(times: dict[int, float]) -> dict[int, float]:
         return {rows: float(f"{seconds * 1e6:.4g}") for rows, seconds in times.items()}

@@ -1,4 +1,4 @@
-"""The picture at the top of README.md, light and dark, from a document of bench_cuda.py; needs matplotlib.
+"""Draws README.md's picture, light and dark, from a document of bench_cuda.py. Needs matplotlib.
 
     python benchmarks/readme_picture.py benchmarks/results/cuda-h200-2026-11-22.json
 
@@ -28,7 +28,7 @@ INK = {"light": "#1f2328", "dark": "#e6edf3"}
 
 
 def draw(document: dict[str, Any], dark: bool) -> Path:
-    """A line through the powers of two, a cross for each other length."""
+    """Draws a line through the powers of two, and a cross for each other length."""
     import matplotlib
 
     matplotlib.use("svg")

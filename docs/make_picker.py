@@ -1,7 +1,7 @@
-"""docs/picker.html from docs/picker/: one file, with the planner of csrc/ compiled to WebAssembly inside.
+"""Makes docs/picker.html from docs/picker/: one file that holds the planner of csrc/ as WebAssembly.
 
-`make picker` runs this; the compiler is that of the package ziglang (pip install -e '.[picker]'). With
---keep-planner the planner stays the page's own, so that a change of the page alone needs no compiler.
+`make picker` runs this. The package ziglang has the compiler (pip install -e '.[picker]'). --keep-planner
+keeps the planner that the page has. Then a change of the page alone needs no compiler.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PARTS = HERE / "picker"
 PAGE = HERE / "picker.html"
 CSRC = HERE.parent / "csrc"
 
-# What a plan needs and no more: the linker leaves out the functions that nothing here calls.
+# The sources that a plan needs. The linker leaves out the functions that nothing here calls.
 SOURCES = [
     PARTS / "planner.c",
     *sorted(CSRC.glob("plan/*.c")),
@@ -32,7 +32,7 @@ FLAGS = ["-target", "wasm32-wasi", "-mexec-model=reactor", "-std=c11", "-Os", "-
 
 
 def compiled_planner() -> str:
-    """The planner as WebAssembly, in base64."""
+    """Compiles the planner to WebAssembly. Returns it in base64."""
     with tempfile.TemporaryDirectory() as folder:
         wasm = Path(folder, "planner.wasm")
         command = [sys.executable, "-m", "ziglang", "cc", *FLAGS, "-o", wasm, *SOURCES]
@@ -42,7 +42,6 @@ def compiled_planner() -> str:
 
 
 def planner_of(page: str) -> str:
-    """The planner inside a page that was made."""
     return re.search(r'id="planner">([^<]*)<', page)[1]
 
 

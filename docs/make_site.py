@@ -1,9 +1,9 @@
-"""The documentation site: README and the pages of docs/, the API, the examples, the picker and the notebook.
+"""Makes the site: README and the pages of docs/, the API, the examples, the picker and the notebook.
 
     python docs/make_site.py [DIR]        from: pip install -e '.[site]'; into build/site unless DIR is given
 
-It gathers the pages in DIR/source, where links between them are as the site has them, and has mkdocs build
-them into DIR/html. A link that leads nowhere is an error. Nothing is asked of a network.
+It gathers the pages in DIR/source and rewrites the links between them. Then mkdocs builds them into DIR/html.
+A link that leads nowhere is an error. Nothing needs a network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from latex2mathml.converter import convert
 import onsoftmax as ons
 
 ROOT = Path(__file__).parent.parent
-# Where each page of the checkout is on the site.
+# The place of each page of the checkout on the site.
 PAGES = {
     "README.md": "index.md",
     "docs/contract.md": "contract.md",
@@ -41,9 +41,9 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 PROGRAMS = {f"examples/{path.name}": f"examples/{path.stem}.md" for path in ROOT.glob("examples/*.py")}
-# What the pages link to, under the same names.
+# Files that the pages link to. They keep their names.
 FILES = ["docs/pictures", "docs/picker.html", "benchmarks/results"]
-# What is public, a page each.
+# All public names. Each has a page.
 API = {
     "Functions": ["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"],
     "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
@@ -51,7 +51,7 @@ API = {
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],
     "Settings": ["set_num_threads", "get_num_threads", "show_config", "DeviceArray"],
 }
-# The same of modules. The pages of a module are left out if its library is not installed.
+# The public names of modules. A module has no pages if its library is not installed.
 MODULES = {
     "In a training loop": ["torch.Softmax", "torch.LogSoftmax"],
     "Inside JAX": [f"jax.{name}" for name in ("softmax", "log_softmax", "logsumexp", "softmax_topk")],
@@ -115,7 +115,7 @@ nav:
 
 
 def moved(text: str, page: str, source: Path) -> str:
-    """A page's text with its links as the site has them. Code of the checkout is named, not linked."""
+    """A page's text with its links rewritten for the site. Code of the checkout is named, not linked."""
     here = Path(page).parent
 
     def target(link: str) -> str | None:
@@ -149,7 +149,7 @@ def program(path: Path) -> str:
 
 
 def with_mathml(text: str) -> str:
-    """A text with formulas that browsers show by themselves: MathJax would come from elsewhere."""
+    """The text with its formulas in MathML, which browsers show. MathJax would need a network."""
     text = re.sub(r"\$\$(.+?)\$\$", lambda found: convert(found[1], display="block"), text, flags=re.S)
     return re.sub(r"\$(.+?)\$", lambda found: convert(found[1]), text, flags=re.S)
 
@@ -165,7 +165,7 @@ def is_there(module: str) -> bool:
 
 
 def api() -> dict[str, list[str]]:
-    """The sections of the API, and the names in each."""
+    """{section of the API: its names}"""
     listed = [name for names in API.values() for name in names]
     missing = {*ons.__all__} ^ {*listed}
     if missing:
@@ -183,7 +183,7 @@ def summary(name: str) -> str:
 
 
 def write_api(sections: dict[str, list[str]], to: Path) -> None:
-    """A page for each name, with links to the others of its section, and a page that lists them."""
+    """Writes a page for each name, with links to its section's other names, and a page that lists all."""
     to.mkdir()
     index = ["# API\n"]
     for title, names in sections.items():
@@ -196,7 +196,7 @@ def write_api(sections: dict[str, list[str]], to: Path) -> None:
 
 
 def gather(sections: dict[str, list[str]], source: Path) -> None:
-    """All pages and files of the site, as mkdocs takes them."""
+    """Gathers all pages and files of the site for mkdocs."""
     for name in FILES:
         to = source / name.removeprefix("docs/")
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -213,23 +213,11 @@ def gather(sections: dict[str, list[str]], source: Path) -> None:
         '# The picker\n\n<iframe src="../picker.html" style="width: 100%; height: 80vh; border: 0" '
         'title="Which softmax runs on your rows?"></iframe>\n\n[On a page of its own](picker.html)\n'
     )
-    command = [
-        sys.executable,
-        "-m",
-        "nbconvert",
-        "--to",
-        "notebook",
-        "--execute",
-        "--output-dir",
-        str(source),
-    ]
-    notebook = ROOT / "docs" / "onsoftmax.ipynb"
-    subprocess.run([*command, "--output", "notebook.ipynb", str(notebook)], check=True)
-    executed = json.loads((source / "notebook.ipynb").read_text())
-    for cell in executed["cells"]:
+    notebook = json.loads((ROOT / "docs" / "onsoftmax.ipynb").read_text())
+    for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             cell["source"] = with_mathml("".join(cell["source"]))
-    (source / "notebook.ipynb").write_text(json.dumps(executed))
+    (source / "notebook.ipynb").write_text(json.dumps(notebook))
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""docs/pictures/picker.png: the picker while its row gets longer, a frame for each length (an animated PNG).
+"""Makes docs/pictures/picker.png, an animated PNG: the picker while its row gets longer, a frame per length.
 
 python docs/record_picker.py        needs playwright, Chromium and Pillow
 """

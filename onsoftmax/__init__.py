@@ -57,7 +57,7 @@ else:  # imported at their first use, since they import the libraries that they 
 
 
 def __dir__() -> list[str]:
-    # Completers take each attribute. A module that is not imported yet would import its library, or fail.
+    # Completers read each attribute. A module that is not imported yet would import its library, or fail.
     modules = {"dask", "distributed", "jax", "torch"} & globals().keys()
     return sorted([*__all__, *modules, "__version__"])
 

@@ -29,9 +29,11 @@ OperationName = Literal[
     "log_softmax_backward",
 ]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split"]
-ExplainedOperation = Literal["softmax", "softmax_topk"]
+ExplainedOperation = Literal[
+    "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward"
+]
 
-# What the functions take. NumPy's releases differ in what can be written here, so only type checkers read it.
+# The types of arguments. NumPy's releases allow different annotations, so only type checkers read these.
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Protocol, TypeAlias
@@ -71,11 +73,11 @@ if TYPE_CHECKING:
     Convertible: TypeAlias = float | HasArray | HasCudaArrayInterface
     ArrayLike: TypeAlias = NumPyLike | Convertible | HasDLPack
 
-    # ml_dtypes says of bfloat16 only that it is an np.generic. That passes for an np.generic of bytearray.
-    # A class that is derived from np.generic and has another item, such as np.int32, does not.
+    # To a type checker, ml_dtypes.bfloat16 is only an np.generic, and so passes for np.generic[bytearray].
+    # A class derived from np.generic with another item, such as np.int32, does not pass.
     _BFloat16: TypeAlias = np.generic[bytearray]
     DType: TypeAlias = (
         type[np.floating[Any] | _BFloat16] | np.dtype[np.floating[Any] | _BFloat16] | TorchDType | str | None
     )
-    # The values of DType that say nothing of the result's type to a type checker.
+    # Values of DType from which a type checker cannot tell the result's type.
     AnyDType: TypeAlias = type[_BFloat16] | np.dtype[_BFloat16] | str | None

@@ -239,7 +239,7 @@ class _Values(torch.autograd.Function):  # type: ignore[misc]
         pairs = _merged(x.detach(), axis, groups)
         ctx.save_for_backward(x, pairs)
         ctx.call = axis, groups
-        rows = x.detach().narrow(axis, 0, 0)  # it needs the pairs alone
+        rows = x.detach().narrow(axis, 0, 0)  # only the pairs matter
         return _core.finish(rows, axis, pairs=pairs, operation=operation)
 
     @staticmethod

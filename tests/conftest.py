@@ -1,4 +1,5 @@
-"""Which tests run, what ends those that do not end by themselves, and where the package is found."""
+"""Which tests run, what ends tests and processes that do not end by themselves, and where Python finds the
+package."""
 
 import os
 import sys
@@ -11,16 +12,16 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 
-# `python -m pytest` puts the checkout on the path: without a built core it would hide the installed package.
+# `python -m pytest` puts the checkout on the path. Without a built core it would hide the installed package.
 if not glob(os.path.join(ROOT, "onsoftmax", "_core.*.so")):
     here = os.path.realpath(ROOT)
     sys.path[:] = [path for path in sys.path if os.path.realpath(path or os.getcwd()) != here]
 
-# There is a worker of xdist for each processor: torch's and BLAS's threads would busily wait for each other.
+# xdist has a worker for each processor. With more threads, torch and BLAS would busily wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What takes long, by topic. `pytest` leaves it out; `make check-long` runs it.
+# The topics of long tests. `pytest` leaves these tests out. `make check-long` runs them.
 TOPICS = ("emulation", "errors", "nans", "valgrind", "lengths", "ranks")
 
 
@@ -51,7 +52,7 @@ def why_no_gpu():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """The folder of tests that need a GPU is not read where there is none, but where one is required."""
+    """Without a GPU, pytest does not read the folder of GPU tests, unless a GPU is required."""
     folder = os.path.join(HERE, "gpu")
     if os.path.commonpath([folder, collection_path]) != folder or os.environ.get("ONSOFTMAX_REQUIRE_GPU"):
         return None
@@ -90,7 +91,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call():
-    """A test's processes end with it. Those of its fixtures stay."""
+    """The processes of a test end with it. Processes of its fixtures stay."""
     kept = processes.children()
     try:
         return (yield)
@@ -112,7 +113,6 @@ def rng():
 
 @pytest.fixture
 def threads_restored():
-    """Puts set_num_threads back to what it was."""
     import onsoftmax as ons
 
     before = ons.get_num_threads()
@@ -130,7 +130,7 @@ def browser():
 
 @pytest.fixture
 def page(browser):
-    """The picker page, which moves nothing by itself."""
+    """The picker page without animations."""
     from picker_page import opened
 
     with opened(browser, reduced_motion="reduce") as page:

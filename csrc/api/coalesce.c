@@ -1,4 +1,4 @@
-/* coalesce.c - the fewest dimensions that say the same of a problem. */
+/* coalesce.c - brings a problem to the fewest dimensions. */
 #include "onsoftmax.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void swap_dims(ons_problem *problem, int a, int b) {
     }
 }
 
-/* Whether dimension `dim` goes on where `dim + 1` ends, in every operand. */
+/* Whether dimension `dim` continues where `dim + 1` ends, in every operand. */
 static bool joins_next(ons_problem *problem, int dim) {
     for (int i = 0; i < ONS_OPERANDS; i++) {
         const ons_operand *operand = &problem->operand[i];
@@ -34,7 +34,7 @@ static void remove_dim(ons_problem *problem, int dim) {
     problem->dims--;
 }
 
-/* Joins dimensions begin to begin + count; returns how many are left. */
+/* Joins dimensions begin to begin + count. Returns the number that is left. */
 static int join(ons_problem *problem, int begin, int count, int least) {
     for (int dim = begin; dim < begin + count && count > least;)
         if (problem->extent[dim] == 1) {

@@ -1,10 +1,10 @@
 /* exponential.h - the constants of e^x that the CPU and CUDA share, in double. n = rint(x *
- * log2(e)) and r = x - n * ln2 in two parts; then e^r is a polynomial whose terms, highest first,
- * are ONS_EXP_TERMS, and + r + 1. Found by: python benchmarks/fit_exp.py. */
+ * log2(e)), and r = x - n * ln2 with ln2 in two parts. Then e^r is a polynomial: ONS_EXP_TERMS are
+ * its terms, highest first, and + r + 1 follows. python benchmarks/fit_exp.py finds them. */
 #ifndef ONS_EXPONENTIAL_H
 #define ONS_EXPONENTIAL_H
 
-/* The high part has 38 bits, so that n * high is exact without a fused multiply-add too. */
+/* The high part has 38 bits, so n * high is exact even without a fused multiply-add. */
 #define ONS_LN2_HIGH 0x1.62e42fefap-1
 #define ONS_LN2_LOW 0x1.cf79abc9e3b3ap-40
 

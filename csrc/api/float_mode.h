@@ -1,7 +1,7 @@
-/* float_mode.h - the floating-point mode of a thread: rounded to nearest, subnormal numbers kept,
- * no exception trapped. All arithmetic of csrc/ needs it. A caller's thread may have another one,
- * by torch.set_flush_denormal, fesetround or a library that was linked with -ffast-math, and a new
- * thread begins with that of the thread that starts it. */
+/* float_mode.h - the floating-point mode of a thread: round to nearest, keep subnormal numbers,
+ * trap no exception. All arithmetic of csrc/ needs this mode. A caller's thread may have another
+ * one, set by torch.set_flush_denormal, fesetround or a library that was linked with -ffast-math. A
+ * new thread begins with the mode of the thread that starts it. */
 #ifndef ONS_FLOAT_MODE_H
 #define ONS_FLOAT_MODE_H
 
@@ -9,7 +9,7 @@
 
 /* The memory clobber keeps loads and stores, and so the arithmetic between them, on their side. */
 #if defined(__x86_64__) || defined(__SSE2__)
-typedef uint32_t ons_float_mode; /* MXCSR, whose lowest bits are what happened so far */
+typedef uint32_t ons_float_mode; /* MXCSR; its lowest bits are flags of past exceptions */
 #define ONS_FLOAT_MODE_NEEDED 0x1f80u
 #define ONS_FLOAT_MODE_BITS 0xffc0u
 static inline ons_float_mode ons_float_mode_get(void) {
@@ -32,7 +32,7 @@ static inline ons_float_mode ons_float_mode_get(void) {
 static inline void ons_float_mode_set(ons_float_mode mode) {
     __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory");
 }
-#else /* whatever the mode is there, it stays */
+#else /* unknown processor: its mode stays */
 typedef int ons_float_mode;
 #define ONS_FLOAT_MODE_NEEDED 0
 #define ONS_FLOAT_MODE_BITS 0
@@ -44,8 +44,8 @@ static inline int ons_float_mode_differs(ons_float_mode mode) {
     return (mode & ONS_FLOAT_MODE_BITS) != ONS_FLOAT_MODE_NEEDED;
 }
 
-/* Sets the mode that arithmetic needs; returns the mode before, which ons_float_mode_leave sets
- * again. To read the mode takes a few cycles, to set it tens. */
+/* Sets the mode that arithmetic needs. Returns the mode before, which ons_float_mode_leave
+ * restores. Reading the mode takes a few cycles, setting it takes tens. */
 static inline ons_float_mode ons_float_mode_enter(void) {
     const ons_float_mode theirs = ons_float_mode_get();
     if (ons_float_mode_differs(theirs)) ons_float_mode_set(ONS_FLOAT_MODE_NEEDED);

@@ -1,17 +1,18 @@
 /* packed.h - the state of onsoftmax.Normalizer: a row's maximum m, and the sum of its exponentials
- * as a number that is added to without rounding. So the parts of a row merge to the same bits in
- * any order and nesting.
+ * as a number to which one can add without rounding. So the parts of a row merge to the same bits
+ * in any order and nesting.
  *
- * The sum is relative to 2^(24 q), where q follows from m, and has four digits: digit k counts
- * 2^(-24 (k + 1)). The digits of a new sum are below 2^24, but for its first one. A merge adds
- * digit to digit and carries nothing. A larger m moves the digits down by whole places, and drops
- * those that leave the last place. Whether a digit of a part is dropped depends on that part and on
- * the largest m alone, and what stays is a sum of integers: no order shows while each is below
- * 2^53, as it is for rows of up to 2^29 elements, however many parts they have. (The idea is that
- * of J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions on Computers
- * 64(7), 2015.) A row's sum is above 2^-24; of a part at most 2^-96 is dropped.
+ * The sum is relative to 2^(24 q), where q follows from m, and has four digits: the unit of digit k
+ * is 2^(-24 (k + 1)). The digits of a new sum are below 2^24, except its first. A merge adds digit
+ * to digit and carries nothing. A larger m moves the digits down by whole places, and drops digits
+ * that leave the last place. Whether a part's digit is dropped depends only on this part and on the
+ * largest m, and the rest is a sum of integers. So the order does not show as long as each digit is
+ * below 2^53. That holds for rows of up to 2^29 elements, with any number of parts. (The idea is
+ * from J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions on Computers
+ * 64(7), 2015.)
  *
- * exact.h adds up elements in the same digits, so that where a row is cut does not show either. */
+ * A row's sum is above 2^-24, and a part loses at most 2^-96. exact.h adds up elements in the same
+ * digits, so the place of a cut does not show either. */
 #ifndef ONS_PACKED_H
 #define ONS_PACKED_H
 
@@ -20,21 +21,21 @@
 
 enum { ONS_DIGITS = 4, ONS_DIGIT_BITS = 24, ONS_PACKED_VALUES = 1 + ONS_DIGITS };
 
-/* What digit 0 counts; and a digit counts so much of the one before it. */
+/* The unit of digit 0, and of each digit relative to the one before. */
 #define ONS_DIGIT_UNIT 0x1p-24
 
 typedef struct {
     double m, digit[ONS_DIGITS];
 } ons_packed;
 
-/* ------- The power of two that a sum is relative to ------- */
+/* ------- The power of two that is the reference of a sum ------- */
 
-/* Above it the sum is relative to e^m, and the merge of two different m rounds. No two float32
- * there are so near that both are in the sum. */
+/* Above it the sum is relative to e^m, and merging two different m rounds. No two float32 there are
+ * so close that both count in the sum. */
 #define ONS_LARGEST_PLACE 0x1p40
 ONS_INLINE bool ons_has_place(double m) { return fabs(m) <= ONS_LARGEST_PLACE; }
 
-/* An integer c with e^m at most 2^c, about; state.h's where it has one. */
+/* An integer c with e^m at most about 2^c. It is state.h's c if m has one. */
 ONS_INLINE double ons_power_above(double m) {
     return ons_needs_anchor(m) ? ceil(m * ONS_LOG2_E) : ons_reference(m);
 }
@@ -44,16 +45,16 @@ ONS_INLINE double ons_log_below(double m, double c) {
     return fma(-c, ONS_LN2_LOW, fma(-c, ONS_LN2_HIGH, m));
 }
 
-/* The place of the first digit, q, of a power c. */
+/* The place q of the first digit, for a power c. */
 ONS_INLINE double ons_place(double c) { return ceil(c / ONS_DIGIT_BITS); }
 
-/* ------- From a pair, and to one ------- */
+/* ------- Conversion from and to a pair ------- */
 
-/* e^x * 2^-c, for |x| up to 2^40, c an integer: |n * ln2 - x| is below 1, so that the first
- * difference is exact. */
+/* e^x * 2^-c for |x| up to 2^40 and an integer c. |n * ln2 - x| is below 1, so the first difference
+ * is exact. */
 ONS_INLINE double ons_far_exponential(double x, double c) {
     const double n = rint(x * ONS_LOG2_E);
-    if (!(n - c > -200.0)) return 0.0; /* -inf too, and NaN, which m has */
+    if (!(n - c > -200.0)) return 0.0; /* also for -inf, and for NaN, which m then has */
     const double r = fma(-n, 0x1.abc9e3b39803fp-56, fma(-n, 0x1.62e42fefa39efp-1, x));
     double p = 0.0;
 #define ONS_TERM(a) p = fma(p, r, a);
@@ -63,12 +64,12 @@ ONS_INLINE double ons_far_exponential(double x, double c) {
     return ldexp(p, (int)(n - c));
 }
 
-/* A d that is relative to e^m is multiplied with the exponential of exact.h as two doubles, and the
- * way back divides by it: so the same d comes back. */
+/* A d relative to e^m is multiplied by the exponential of exact.h as two doubles, and the way back
+ * divides by it. So the same d comes back. */
 ONS_INLINE ons_packed ons_packed_of(ons_pair pair) {
     ons_packed packed;
     double d = pair.d, low = 0.0, unit = ONS_DIGIT_UNIT;
-    packed.m = pair.m + 0.0; /* one zero, not two */
+    packed.m = pair.m + 0.0; /* -0 becomes 0 */
     if (ons_has_place(pair.m)) {
         const double c = ons_power_above(pair.m);
         const int shift = (int)(c - ONS_DIGIT_BITS * ons_place(c));
@@ -80,7 +81,7 @@ ONS_INLINE ons_packed ons_packed_of(ons_pair pair) {
         d = ldexp(d, shift);
     }
     for (int k = 0; k < ONS_DIGITS; k++) {
-        if (k == 2) d += low; /* what is left has room for it */
+        if (k == 2) d += low; /* the rest has room for it */
         packed.digit[k] = floor(d / unit) * unit;
         d -= packed.digit[k];
         unit *= ONS_DIGIT_UNIT;
@@ -88,7 +89,7 @@ ONS_INLINE ons_packed ons_packed_of(ons_pair pair) {
     return packed;
 }
 
-/* The digits are carried first: the same sum may have come in other digits. */
+/* Carries the digits first: the same sum can have different digits. */
 ONS_INLINE ons_pair ons_pair_of_packed(ons_packed packed) {
     ons_pair pair = {packed.m, 0.0};
     for (int k = ONS_DIGITS - 1; k > 0; k--) {
@@ -113,13 +114,13 @@ ONS_INLINE ons_pair ons_pair_of_packed(ons_packed packed) {
     return pair;
 }
 
-/* ------- The merge ------- */
+/* ------- Merging ------- */
 
-/* Makes a larger m the maximum. */
+/* Raises the maximum to a larger m. */
 ONS_INLINE ons_packed ons_packed_raise(ons_packed packed, double m) {
     if (packed.m == m) return packed;
     if (packed.m == -INFINITY) {
-        packed.m = m; /* no digit is above 0 */
+        packed.m = m; /* all digits are 0 */
         return packed;
     }
     if (!ons_has_place(packed.m) || !ons_has_place(m)) {
@@ -138,10 +139,10 @@ ONS_INLINE ons_packed ons_packed_raise(ons_packed packed, double m) {
     return packed;
 }
 
-/* Which sign a NaN gets depends on the order of what is added. */
+/* The sign of a NaN depends on the order of additions, so there is one NaN. */
 ONS_INLINE double ons_one_nan(double value) { return value == value ? value : (double)NAN; }
 
-/* Of both rows laid end to end; the empty one, (-inf, 0), changes nothing. */
+/* Merges the states of two parts of a row. The empty state (-inf, 0) changes nothing. */
 ONS_INLINE ons_packed ons_packed_merge(ons_packed a, ons_packed b) {
     const double m = ons_larger(a.m, b.m);
     a = ons_packed_raise(a, m);
@@ -153,24 +154,24 @@ ONS_INLINE ons_packed ons_packed_merge(ons_packed a, ons_packed b) {
 
 /* ------- The states of arrays ------- */
 
-/* What is made of the merged state of a row: itself, its pair (m, d) as state.h hands it on, or one
- * of m and sum(e^(x - m)). */
+/* The output for the merged state of a row: the state itself, its pair (m, d) in the form of
+ * state.h, m, or sum(e^(x - m)). */
 typedef enum { ONS_GIVES_PACKED, ONS_GIVES_PAIR, ONS_GIVES_M, ONS_GIVES_D } ons_gives;
 
-/* One or two arrays of states, or of pairs. The last `merged_dims` of `dims` dimensions are merged,
- * those before them tell the rows apart. `to` is in C order. */
+/* One or two arrays of states, or of pairs. The last `merged_dims` of `dims` dimensions are merged;
+ * the dimensions before them tell the rows apart. `to` is in C order. */
 typedef struct {
     ons_device device;
-    int gpu; /* on ONS_CUDA, as is stream */
+    int gpu; /* on ONS_CUDA, like stream */
     void *stream;
     bool pairs;
     ons_gives gives;
-    ons_dtype compute; /* what the exponentials were taken in, where d is wanted */
+    ons_dtype compute; /* type in which exponentials were computed, if d is wanted */
     int arrays, dims, merged_dims;
-    int64_t rows, parts; /* of one array, in a row */
+    int64_t rows, parts; /* number of rows, and of parts a row in one array */
     int64_t extent[ONS_MAX_DIMS];
     struct {
-        const char *data; /* aligned, as the strides are, of bytes */
+        const char *data; /* aligned; strides are aligned too, and in bytes */
         int64_t value_stride, stride[ONS_MAX_DIMS];
     } from[2];
     double *to;
@@ -212,7 +213,7 @@ ONS_INLINE ons_packed ons_merged(const ons_merging *all, int64_t row) {
     return merged;
 }
 
-/* What is given of the row but d, which is relative to the device's own e^m. */
+/* Writes a row's output, except for d, which is relative to e^m as the device computes it. */
 ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
     const ons_packed merged = ons_merged(all, row);
     if (all->gives == ONS_GIVES_PACKED) {
@@ -232,7 +233,7 @@ ONS_INLINE void ons_merge_row(const ons_merging *all, int64_t row) {
 extern "C" {
 #endif
 
-/* run.c: merges them; on a GPU by launching that on the stream. */
+/* run.c: merges them. On a GPU it launches the merge on the stream. */
 ons_status ons_merge(const ons_merging *all);
 
 #ifdef __cplusplus

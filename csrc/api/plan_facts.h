@@ -1,33 +1,30 @@
-/* plan_facts.h - what is told of a plan beside its own figures. */
+/* plan_facts.h - facts about a plan beside its own numbers. */
 #ifndef ONS_PLAN_FACTS_H
 #define ONS_PLAN_FACTS_H
 
 #include "onsoftmax.h"
 
-/* How often it reads the whole array; where the elements decide that, the least. */
+/* How often the plan reads the whole array. If that depends on the elements, the least number. */
 int ons_plan_reads(const ons_problem *problem, const ons_plan *plan);
 
-/* The bytes of one read of the whole array; of both arrays for an operation that takes a gradient.
- */
+/* Bytes of one read of the whole array, or of both inputs for an operation that takes a
+ * gradient. */
 int64_t ons_read_bytes(const ons_problem *problem, const ons_plan *plan);
 
-/* plan/times.c: how long a plan takes on its GPU, in seconds, and how long a copy of the array
- * does: as measured on an H100 (plan/measured_times.def), and interpolated. 0 where nothing was
- * measured: on another GPU or the CPU, of another operation than softmax, of arrays with gaps or of
- * two types.
- */
+/* plan/times.c: seconds that a plan takes on its GPU, and that a copy of the array takes. They are
+ * interpolated from times on an H100 (plan/measured_times.def). 0 if nothing was measured: for
+ * other GPUs, the CPU, operations other than softmax, arrays with gaps or with two types. */
 double ons_measured_seconds(const ons_problem *problem, const ons_machine *machine,
                             const ons_plan *plan);
 double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *machine,
                                  const ons_plan *plan);
 
-/* plan/times.c: how long a launch of the plan's method takes if it has almost nothing to do, in
- * seconds: the shortest time that was measured on an H100, whatever the plan's GPU. 0 on the CPU.
- */
+/* plan/times.c: seconds that a launch of the plan's method takes if it has almost nothing to do.
+ * This is the shortest time that was measured on an H100, whatever the plan's GPU. 0 on the CPU. */
 double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan);
 
-/* plan/times.c: the bytes that must pass through memory: bytes_moved without the reads that a GPU's
- * L2 may serve, since it has room for what lies between two reads of an element. */
+/* plan/times.c: bytes that must pass through memory. These are bytes_moved without the reads that a
+ * GPU's L2 may serve, because it holds everything between two reads of an element. */
 int64_t ons_least_bytes(const ons_problem *problem, const ons_machine *machine,
                         const ons_plan *plan);
 

@@ -1,4 +1,4 @@
-/* run.c - checks that the operands make a problem, and runs its plan; merges states. */
+/* run.c - checks a problem's operands, and runs its plan. Also merges states. */
 #include "../cpu/cpu.h"
 #include "../cuda/cuda.h"
 #include "float_mode.h"
@@ -30,7 +30,7 @@ static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
 }
 
 ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *workspace) {
-    /* of an empty row too */
+    /* an empty row has a value too */
     bool one_a_row = ons_operations[problem->operation].one_a_row || problem->sums;
     if (plan->rows == 0 || (plan->N == 0 && !one_a_row)) return ONS_OK;
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;

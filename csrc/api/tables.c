@@ -1,4 +1,4 @@
-/* tables.c - what is known of each method, operation and type. */
+/* tables.c - the tables of methods, operations and types. */
 #include <math.h>
 
 #include "onsoftmax.h"

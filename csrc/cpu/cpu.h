@@ -4,12 +4,12 @@
 
 #include "kernel/primitives.h"
 
-/* One run of a plan: what every thread reads. */
+/* One run of a plan. All threads read it. */
 typedef struct {
     const ons_problem *problem;
     const ons_plan *plan;
     const ons_kernels *kernels;
-    char *workspace; /* of every thread in turn, then what the threads share */
+    char *workspace; /* a part for each thread, then the part that they share */
 } ons_job;
 
 /* A method: runs the whole job. Cannot fail. */
@@ -18,38 +18,40 @@ typedef void ons_cpu_method(const ons_job *job);
 #include "../api/methods.def"
 #undef ONS_METHOD
 
-ons_cpu_method ons_cpu_digits; /* of problem->sums, but for gradients */
+ons_cpu_method ons_cpu_exact; /* problem->sums, except for gradients */
 
-/* run.c: scratch that the plan needs, and the run itself. */
+/* run.c: bytes of workspace for a plan, and the run itself. */
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 
-/* run.c: sum(e^(x - m)) of a pair whose exponentials were taken in that type: relative to what that
- * type's arithmetic makes of e^m. So a row of one element has exactly 1, and n equal ones n. */
+/* run.c: sum(e^(x - m)) of a pair whose exponentials were computed in `compute`, relative to e^m as
+ * that type's arithmetic computes it. So a row of one element has exactly 1, and n equal elements
+ * have n. */
 double ons_cpu_pair_d(ons_pair pair, ons_dtype compute);
 
-/* How many candidates a row has room for. They are cut to the k largest when it could become too
- * small (topk.h). */
+/* Number of candidates that a row has room for. When the room might run out, they are cut to the k
+ * largest (topk.h). */
 static inline int64_t ons_candidates_room(const ons_plan *plan) {
     enum { BESIDE = 32, AT_ONCE = 64, SHORT = 256 };
     bool all = plan->N <= SHORT || plan->N - plan->k < plan->k + BESIDE;
     return (all ? plan->N : 2 * plan->k + BESIDE) + AT_ONCE;
 }
 
-/* How many elements of a row are compared with the bound at a time: where they stay in memory, more
- * than a tile, so that a good bound is known first. */
+/* Number of elements of a row that are compared with the bound at a time. If they stay in memory,
+ * it is more than a tile, so that a good bound is known first. */
 static inline int64_t ons_taken_at_once(const ons_plan *plan) {
     return plan->x_direct && plan->form == ONS_ROW_FORM ? ONS_BLOCK : plan->tile;
 }
 
-/* Rows that fill their lanes at most twice: many are taken at once, a vector of each element. */
+/* Whether rows fill their lanes at most twice. Many such rows are processed together: a vector has
+ * one element of each. */
 static inline bool ons_has_short_rows(const ons_plan *plan) {
     return plan->N <= 2 * (plan->compute == ONS_FLOAT64 ? ONS_LANES_F64 : ONS_LANES_F32);
 }
 
 /* threads.c: calls body(context, worker, begin, end) for pieces of at most `grain` of 0 .. count,
- * on up to `threads` threads, this one included; worker < threads tells them apart. Which thread
- * takes which piece is not fixed. Runs on this thread alone while another caller holds the pool. */
+ * on up to `threads` threads, the calling one included. worker < threads tells them apart. Any
+ * thread may take any piece. While another caller holds the pool, the calling thread runs alone. */
 typedef void ons_body(void *context, int worker, int64_t begin, int64_t end);
 void ons_parallel_for(int64_t count, int64_t grain, int threads, ons_body *body, void *context);
 

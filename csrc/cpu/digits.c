@@ -1,18 +1,18 @@
-/* digits.c - the states of rows, or of parts of them, added up without rounding (exact.h), tile by
- * tile. The elements are read once; threads share the rows. */
+/* exact.c - adds up the states of rows, or of parts of rows, without rounding (exact.h), tile by
+ * tile. It reads the elements once; threads share the rows. */
 #include "../api/exact.h"
 #include "strip/strip.h"
 
 #include <string.h>
 
-/* Elements of a row that are put side by side at once. */
+/* Elements of a row that are copied side by side at a time. */
 enum { SIDE_BY_SIDE = 256 };
 
 static double element_at(const void *x, int64_t j, ons_dtype compute) {
     return compute == ONS_FLOAT32 ? (double)((const float *)x)[j] : ((const double *)x)[j];
 }
 
-/* Adds those elements of x that are too large for add_exact, and makes them -inf. */
+/* Adds the elements of x that are too large for add_exact, and sets them to -inf. */
 static void take_far(ons_packed *state, void *x, int64_t n, ons_dtype compute) {
     const double c = ons_exact_power(state->m), base = ons_exact_base(state->m);
     for (int64_t j = 0; j < n; j++) {
@@ -26,13 +26,14 @@ static void take_far(ons_packed *state, void *x, int64_t n, ons_dtype compute) {
     }
 }
 
-/* Whether add_exact takes all elements of a row of that maximum, or those far below it. */
+/* Whether add_exact can take all elements of a row with this maximum, except elements far below
+ * it. */
 static bool has_near_elements(double m) {
     return m <= ONS_LARGEST_REFERENCE && m >= ONS_FAR_BELOW - ONS_LARGEST_REFERENCE;
 }
 
-/* Adds at most SIDE_BY_SIDE elements, `along` bytes apart; or all that lie side by side, where they
- * are near. */
+/* Adds at most SIDE_BY_SIDE elements, `along` bytes apart. If they are near and lie side by side,
+ * any number. */
 static void take_some(const ons_strip *strip, ons_packed *state, const char *x, int64_t along,
                       int64_t n) {
     const ons_dtype compute = strip->plan->compute;
@@ -74,4 +75,4 @@ static void exact(ons_strip *strip) {
     }
 }
 
-void ons_cpu_digits(const ons_job *job) { ons_for_each_strip(job, exact); }
+void ons_cpu_exact(const ons_job *job) { ons_for_each_strip(job, exact); }

@@ -1,10 +1,7 @@
-/* fused.c - the row is read from memory once and stays in the caches: its maximum, then one
- * exponential an element, summed, then what is kept of it is finished. Rows that outgrow the caches
- * come out right, only slower. */
+/* fused.c - the row is read from memory once and stays in the caches. It finds the maximum, then
+ * computes one exponential an element and adds them up, then finishes what it kept. Rows that
+ * outgrow the caches give the same results, but slower. */
 #include "online.h"
-
-/* Rows from which on batches pay: fewer leave most of one empty. */
-enum { BATCHED_ROWS = 6 };
 
 static void fused(ons_strip *strip) {
     const ons_primitives *primitives = strip->primitives;
@@ -20,7 +17,7 @@ static void fused(ons_strip *strip) {
 
     ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
         ons_tile kept = ons_strip_kept(strip, j);
-        strip->rows.next = ons_strip_next_strip(strip, j); /* fetched while the core is busy */
+        strip->rows.next = ons_strip_next_strip(strip, j); /* fetch it while the core is busy */
         if (exponentials)
             primitives->exp_store_sum(&strip->rows, kept, kept, n);
         else
@@ -39,6 +36,9 @@ static void fused(ons_strip *strip) {
     }
     if (strip->rows.past_caches) primitives->fence();
 }
+
+/* Batches pay from this number of rows on. With fewer rows, most of a batch is empty. */
+enum { BATCHED_ROWS = 6 };
 
 static void whole_rows(ons_strip *strip) {
     ons_run_of_rows run = ons_strip_as_run(strip);
@@ -65,7 +65,7 @@ static void whole_columns(ons_strip *strip, int64_t begin, int64_t end) {
 
 void ons_cpu_fused(const ons_job *job) {
     if (ons_operations[job->problem->operation].gradient)
-        ons_for_each_strip(job, ons_online); /* what is read again is in the caches */
+        ons_for_each_strip(job, ons_online); /* the caches serve its second read */
     else if (job->plan->whole_columns)
         ons_for_each_range(job, whole_columns);
     else

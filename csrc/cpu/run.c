@@ -20,10 +20,11 @@ int64_t ons_cpu_workspace_bytes(const ons_plan *plan) {
     return plan->threads * ons_strip_bytes(plan) + shared;
 }
 
-/* Bytes of the short rows of a strip, about. */
+/* Approximate bytes of a strip of short rows. */
 enum { STRIP_BYTES = 1 << 14 };
 
-/* The plan of `fused` on an instruction set without pipelines: strip by strip, keeping rows. */
+/* A plan of `fused` for an instruction set without pipelines: it runs strip by strip, and keeps
+ * rows. */
 static ons_plan by_strips(const ons_plan *plan) {
     ons_plan own = *plan;
     int64_t max_width = ONS_MAX_WIDTH, row = plan->N * ons_dtype_size(plan->compute);
@@ -35,7 +36,7 @@ static ons_plan by_strips(const ons_plan *plan) {
     return own;
 }
 
-/* The bits that dividing by `one` and multiplying again may change are rounded away. */
+/* Rounds away the bits that dividing by `one` and multiplying again may change. */
 double ons_cpu_pair_d(ons_pair pair, ons_dtype compute) {
     if (!isfinite(pair.m)) return pair.d;
     const ons_kernels *kernels = ons_kernels_for(compute);

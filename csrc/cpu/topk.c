@@ -1,6 +1,6 @@
-/* topk.c - the end of an operation that selects. Its candidates were found while the pairs of the
- * rows were (online.c); their values are made as softmax or log_softmax makes all of a row.
- * Milakov and Gimelshein, arXiv 1805.02867, algorithm 4. */
+/* topk.c - the end of an operation that selects. online.c finds the candidates together with the
+ * pairs of the rows. Here their values become results, as softmax or log_softmax would compute
+ * them. Milakov and Gimelshein, arXiv 1805.02867, algorithm 4. */
 #include "topk.h"
 
 #include <string.h>
@@ -18,7 +18,8 @@ static ons_mask mask_of(const ons_strip *strip, int64_t row) {
                       strip->problem->operand[ONS_WHERE].stride[strip->problem->dims - 1]};
 }
 
-/* Whether the mask allows a row more elements than it has candidates, where it has fewer than k. */
+/* Whether the mask allows a row more elements than the row has candidates. Only rows with fewer
+ * than k candidates count. */
 static bool are_more_allowed(const ons_strip *strip) {
     int64_t N = strip->plan->N;
     for (int64_t i = 0; i < strip->rows.width; i++) {
@@ -32,13 +33,13 @@ static bool are_more_allowed(const ons_strip *strip) {
     return false;
 }
 
-/* What is missing of the k is -inf, and there are as many in the row: among its first k elements
- * beside the candidates; with a mask anywhere, those that it allows before those that it excludes.
- * An anchor could make -inf of others. */
+/* Fills rows that have fewer than k candidates. The missing elements are -inf. Without a mask they
+ * are among the row's first k elements. With a mask they may be anywhere, and allowed elements come
+ * before excluded ones. An anchor could turn other elements into -inf, so it is off. */
 static void fill(ons_strip *strip) {
     bool anchored = strip->anchored;
     strip->anchored = false;
-    int first = strip->where && !are_more_allowed(strip); /* those that it excludes */
+    int first = strip->where && !are_more_allowed(strip); /* 1: only excluded elements */
     for (int of_excluded = first; of_excluded <= (strip->where != NULL); of_excluded++) {
         ONS_FOR_EACH_TILE(strip, 0, strip->plan->N, j, n) {
             if (are_enough(strip)) break;
@@ -53,8 +54,8 @@ static void fill(ons_strip *strip) {
     strip->anchored = anchored;
 }
 
-/* Elements that the mask excludes have their result in rows of NaN too. Elsewhere they have it as
- * -inf has it. */
+/* Writes the results of excluded elements in NaN rows. In other rows they already have the result
+ * of -inf. */
 static void exclude(const ons_strip *strip) {
     const ons_problem *problem = strip->problem;
     int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
@@ -69,14 +70,14 @@ static void exclude(const ons_strip *strip) {
     }
 }
 
-/* Puts the k largest of each row in their places. Where x is written to meanwhile there may be
- * fewer: the rest is whatever, of place 0. */
+/* Puts the k largest of each row in order. If another thread writes to x meanwhile, there may be
+ * fewer; the rest then has any value, and place 0. */
 static void select_rows(ons_strip *strip) {
     const ons_of_candidates *candidates = &strip->kernels->candidates;
     int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
     for (int64_t i = 0; i < strip->rows.width; i++) {
         ons_candidates *row = &strip->candidates[i];
-        /* of two and a half k it is faster to order k */
+        /* with many more, cutting to k first is faster */
         bool few = row->count <= ONS_ORDERED_AT_ONCE && row->count <= k + k / 2 + 32;
         if (!strip->problem->sorted || !few) candidates->cut(row);
     }
@@ -95,7 +96,7 @@ static void select_rows(ons_strip *strip) {
     }
 }
 
-/* Makes the results of what is selected. */
+/* Turns the selected elements into results. */
 static void finish_rows(ons_strip *strip) {
     const ons_problem *problem = strip->problem;
     const ons_epilogue *epilogue =
@@ -127,7 +128,7 @@ static void store_places(const ons_strip *strip, char *to, const int64_t *places
     }
 }
 
-/* Whether the k of a row follow those of the row before without a gap. */
+/* Whether the results of all rows lie one after the other without gaps. */
 static bool follow_each_other(const ons_strip *strip, ons_role role, int64_t across) {
     const ons_operand *operand = &strip->problem->operand[role];
     int64_t step = operand->stride[strip->problem->dims - 1];

@@ -4,8 +4,8 @@
 
 #include "strip/strip.h"
 
-/* Stores the k largest of each row, and where they are, from their candidates and their states; and
- * the pairs that are asked for. */
+/* Stores the k largest of each row and their places, from the rows' candidates and states. Stores
+ * the pairs too if the problem asks for them. */
 void ons_topk_finish(ons_strip *strip);
 
 #endif

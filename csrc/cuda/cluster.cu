@@ -1,20 +1,20 @@
 /* cluster.cu - the blocks of a thread-block cluster share one row through distributed shared memory
  * (sm_90 and later). Each warp holds its part in registers as in fused_block, and sends its (m, d)
- * to every block of the cluster (team/cluster.cuh). A block goes on once all have arrived, and
+ * to every block of the cluster (team/cluster.cuh). A block waits until all have arrived, and
  * merges them (statistic/merge.cuh).
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
- * GPU grants, of CLUSTER_THREADS threads with CLUSTER_CHUNKS chunks each, of LONG_CLUSTER_THREADS
- * where rows have no gaps and are not of float64; longer ones are cluster_smem.cu's. With
- * a gradient it moves 2 reads + 1 write, and GRADIENT_THREADS are the most of a block. */
+ * GPU grants, with CLUSTER_THREADS threads of CLUSTER_CHUNKS chunks a block. Rows without gaps have
+ * up to LONG_CLUSTER_THREADS, except in float64. cluster_smem.cu takes longer rows. With a gradient
+ * it moves 2 reads + 1 write, and a block has at most GRADIENT_THREADS. */
 #include "driver/device.cuh"
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
 #include "kernel/launch_packs.cuh"
 #include "team/strips_of_columns.cuh"
 
-/* The most threads of a block. A multiprocessor must hold WARPS warps: two blocks of them, or with
- * a gradient as many blocks of GRADIENT_THREADS as they make. */
+/* The most threads of a block. A multiprocessor must hold WARPS warps. They are two blocks, or with
+ * a gradient as many blocks of GRADIENT_THREADS as they fill. */
 template <typename Ops, int WARPS>
 constexpr int MAX_THREADS =
     std::is_same_v<Ops, gradient_operations> ? GRADIENT_THREADS : WARPS / 2 * WARP;
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(MAX_THREADS<Ops, WARPS>, WARPS *WARP / MAX_THR
     cluster_kernel(const __grid_constant__ typename Rows::arguments args) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ arrivals arrived, answered; /* the latter in the column form alone */
+    __shared__ arrivals arrived, answered; /* answered: in the column form only */
     if constexpr (Form::ROWS == 1) {
         cluster<Rows> team(args, shared, arrived);
         await_earlier_work();
@@ -48,8 +48,8 @@ launch_shape shape_of(const ons_plan *plan) {
     return shape;
 }
 
-/* Whether there are kernels for more warps on a multiprocessor than usual, with fewer registers
- * each: a few elements of float32 are spilled then. */
+/* Whether there are kernels for more warps on a multiprocessor than usual. Each thread then has
+ * fewer registers, and spills a few float32 elements. */
 template <typename Rows>
 constexpr bool has_more_warps = false;
 template <typename X, alignment ALIGNED>
@@ -57,7 +57,7 @@ constexpr bool has_more_warps<contiguous_rows<X, ALIGNED>> =
     sizeof(typename compute_of<X>::type) == sizeof(float) &&
     contiguous_rows<X, ALIGNED>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
 
-/* Calls body(the warps that fit a multiprocessor, a constant). */
+/* Calls body(the number of warps that fit a multiprocessor, as a constant). */
 template <typename Rows, typename Body>
 static ons_status with_warps(int threads, Body body) {
     constexpr int USUAL = Rows::CLUSTER_WARPS;

@@ -1,14 +1,14 @@
-/* cluster_few_rows.cu - cluster, of rows so few that most of the GPU would be idle: more blocks for
- * each, and SHARERS warps of a block for what is one warp's elsewhere, since the fewer elements a
- * warp has, the sooner it is done. They exchange their maxima and then what each lane has of the
- * sum, and add up as that one warp would: the bits are those of cluster.cu. */
+/* cluster_few_rows.cu - cluster, for so few rows that most of the GPU would be idle. Each row has
+ * more blocks, and SHARERS warps of a block share what is one warp's part in cluster.cu: a warp
+ * with fewer elements is done sooner. The sharers exchange their maxima, then the sum of each lane,
+ * and add up in the order of that one warp. So the bits are the same as in cluster.cu. */
 #include "kernel/held.cuh"
 #include "kernel/launch_rows.cuh"
 #include "team/cluster.cuh"
 
 #if __CUDA_ARCH__ >= 900
-/* In shared memory: each part of a row is that of SHARERS warps of a block, which has at most WARPS
- * of them. A kernel calls near() once for each kind of part. */
+/* Lives in shared memory. SHARERS warps of a block share each part of a row; a block has at most
+ * WARPS warps. A kernel calls near() once for each kind of part. */
 template <typename Real, int WARPS, int SHARERS>
 class cluster_of_sharers {
    public:
@@ -48,7 +48,7 @@ class cluster_of_sharers {
         return m;
     }
 
-    /* For the part's first warp. */
+    /* Returns the sum to the first warp of the part. */
     __device__ Real near(const lifted_sum<Real> &mine) {
         const int lane = threadIdx.x % WARP;
         shared.of_lanes[warp_of_block()][lane] = mine.d;

@@ -1,7 +1,7 @@
-/* cluster_smem.cu - cluster, for longer rows without gaps: too long for the registers of two
- * clusters to share the multiprocessors. Each block has a multiprocessor to itself. A warp keeps
- * the exponentials of its first tiles in registers and those of the others in shared memory. Bulk
- * copies load the next row's elements there while this row's state goes round and its results are
+/* cluster_smem.cu - cluster, for longer rows without gaps. Their clusters need so many registers
+ * that two could not share the multiprocessors, so each block has a multiprocessor to itself. A
+ * warp keeps the exponentials of its first tiles in registers and the others in shared memory. Bulk
+ * copies load the next row's elements there while this row's state is exchanged and its results are
  * written (smem.cuh). The clusters stay, and take one row after the other.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at MAX_SMEM_TILES tiles a warp in
@@ -12,13 +12,13 @@
 
 #if __CUDA_ARCH__ >= 900
 
-/* A warp's exponentials of one slot, and what they are relative to. */
+/* A warp's exponentials of one slot. */
 template <typename Real, int CHUNKS>
 struct smem_slot {
     static constexpr int V = CHUNK<Real>;
     pack<Real, V> chunk[CHUNKS][WARP];
 
-    /* From chunk `first` on. */
+    /* Writes chunks from `first` on. */
     template <int n>
     __device__ void put(int first, const Real (&x)[n]) {
         pack<Real, V> some[n / V];
@@ -37,7 +37,7 @@ struct smem_slot {
     }
 };
 
-/* One row; merge(state of the warp's part) gives the row's. */
+/* One row. merge(the state of the warp's part) returns the state of the row. */
 template <typename Ops, typename Rows_in_smem, typename Row, typename Real, typename Merge>
 __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row,
                                          Rows_in_smem &elements, const tiles_of_warp &share,
@@ -57,10 +57,12 @@ __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row
     Real x[CLUSTER_CHUNKS * V];
     auto kept = elements.register_tiles();
     running_state<Real> so_far;
-    Real m = so_far.m = max_over_lanes<WARP>(kept.largest()); /* what x is relative to */
+    Real m = so_far.m = max_over_lanes<WARP>(kept.largest()); /* the maximum that x is relative
+                                                               * to */
     so_far.sum.d = keep(kept, reference<Real>(m), x).value();
-    Real m_of_slot = m;            /* of lane i: what held slot i is relative to */
-    lifted_sum<Real> of_tile = {}; /* of its slots so far: tiles are added up as wholes */
+    Real m_of_slot = m;            /* lane i: the maximum that held[i] is relative to */
+    lifted_sum<Real> of_tile = {}; /* sum of a tile's slots so far: whole tiles are added to the
+                                    * state */
 #pragma unroll 1
     for (int slot = 0; slot < slots; slot++) {
         const auto tile = elements.next(begin_of(slot));
@@ -96,7 +98,8 @@ __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row
     }
 }
 
-/* The first warp waits for all others of the block; they do not wait. Whether it is this one. */
+/* The first warp waits for all other warps of the block; these do not wait. Returns whether this is
+ * the first warp. */
 __device__ inline bool first_awaits_block() {
     const bool first = warp_of_block() == 0;
     __syncwarp();
@@ -123,7 +126,8 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
     static_assert(sizeof arrived + sizeof barriers <= SMEM_BESIDES);
     const int blocks = cluster_size(), step = gridDim.x / blocks;
     const tiles_of_warp share((int)((args.N + Rows::V - 1) / Rows::V), cluster_rank(), blocks);
-    /* of the even rows, and of the odd ones: of the cluster's blocks, and of this one's warps */
+    /* states of the cluster's blocks and of this block's warps, each for even rows and for odd
+     * rows */
     auto *parts = (state<Real> *)shared, *parts_of_block = parts + 2 * blocks;
     unsigned char *memory = (unsigned char *)(parts_of_block + 2 * warps_of_block()) +
                             warp_of_block() * (smem_tiles * SMEM_TILE_BYTES + slots * SLOT_ROOM);
@@ -139,8 +143,8 @@ __global__ void __launch_bounds__(SMEM_THREADS, 1)
     for (int turn = 0; row_number < args.rows; row_number += step, turn++) {
         const auto row = elements.enter(row_number);
         hold_row<Ops>(args.operation(), row, elements, share, held, [&](state<Real> mine) {
-            /* A block that is ahead by one row sends to the other half of the parts; by two it
-             * cannot be, since each waits for all. */
+            /* A block that is one row ahead sends to the other half of the parts. No block can be
+             * two rows ahead, since each waits for all. */
             arrivals &arriving = arrived[turn % 2];
             state<Real> *of_row = parts + turn % 2 * blocks;
             state<Real> *of_block = parts_of_block + turn % 2 * warps_of_block();

@@ -1,13 +1,13 @@
-/* exact_sums.cu - the states of rows, or of parts of them, added up without rounding (api/exact.h).
- * It is split's first kernel with digits in the place of a sum. Blocks share a row in parts of a
- * fixed length and leave each part's state in the workspace; the second kernel merges those of a
+/* exact_sums.cu - adds up the states of rows, or of parts of rows, without rounding (api/exact.h).
+ * It is split's first kernel with digits in place of a sum. Blocks share a row in parts of a fixed
+ * length, and write each part's state to the workspace. The second kernel merges the parts of a
  * row.
  *
- * Moves 1 read of N; any N. Arithmetic bounds it: a digit takes four additions in double. */
+ * Moves 1 read of N; any N. Arithmetic limits its speed: a digit takes four additions in double. */
 #include "../api/exact.h"
 #include "kernel/parts_of_rows.cuh"
 
-/* What one thread has seen so far of a row. */
+/* The sum of the elements that one thread has seen so far. */
 template <typename Real>
 struct exact_sum {
     using A = arithmetic<Real>;
@@ -18,7 +18,7 @@ struct exact_sum {
 
     __device__ ons_packed packed() const { return {m, {digit[0], digit[1], digit[2], digit[3]}}; }
 
-    /* Makes a number that is not smaller the maximum. */
+    /* Raises the maximum to `to`, which is not smaller. */
     __device__ void raise(Real to) {
         if (!(to <= same_place)) move(to);
         m = to;
@@ -35,7 +35,7 @@ struct exact_sum {
 
    private:
     exponentials<Real> near{A::MAGIC};
-    Real same_place = -A::infinity(); /* up to here the digits stay where they are */
+    Real same_place = -A::infinity(); /* the digits keep their place up to this maximum */
 
     __device__ void move(Real to) {
         const ons_packed raised = ons_packed_raise(packed(), to);
@@ -78,7 +78,8 @@ struct exact_sum {
 template <typename Form>
 constexpr int EXACT_THREADS = Form::ROWS == 1 ? SPLIT_THREADS : PASS_THREADS;
 
-/* Row form: the maximum of the block first, so that the digits of all threads are of one place. */
+/* Row form. Finds the block's maximum first, so that the digits of all threads have the same
+ * place. */
 template <typename Real>
 __device__ inline void merge_exact_row(exact_sum<Real> mine, ons_packed *row) {
     constexpr int WARPS = SPLIT_THREADS / WARP;
@@ -105,7 +106,7 @@ __device__ inline void merge_exact_row(exact_sum<Real> mine, ons_packed *row) {
     row->digit[threadIdx.x] = digit;
 }
 
-/* Column form: a lane of each warp a row. */
+/* Column form: a lane of each warp has a row. */
 template <typename Real>
 __device__ inline void merge_exact_columns(const exact_sum<Real> &mine, ons_packed *row) {
     using Form = block_of_columns;

@@ -1,18 +1,17 @@
 /* fused_block.cu - the row stays in the registers of one block. The warps exchange their maxima
- * through shared memory, then the sums of their exponentials (team/block.cuh).
- * statistic/sums.cuh adds up the exponentials of one thread; a block's sum is a fixed_sum
- * (statistic/over_lanes.cuh). fused_block_of_columns.cu has the column form.
+ * through shared memory, then the sums of their exponentials (team/block.cuh). statistic/sums.cuh
+ * adds up the exponentials of one thread; a block's sum is a fixed_sum (statistic/over_lanes.cuh).
+ * fused_block_of_columns.cu has the column form.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at Rows::BLOCK_THREADS threads of
- * BLOCK_CHUNKS chunks. With a gradient it moves 2 reads + 1 write, and GRADIENT_THREADS are the
- * most.
- */
+ * BLOCK_CHUNKS chunks. With a gradient it moves 2 reads + 1 write, and a block has at most
+ * GRADIENT_THREADS. */
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
 #include "kernel/launch_rows.cuh"
 #include "team/block.cuh"
 
-/* The most threads of a block in which each has K chunks. */
+/* The most threads of a block if each has K chunks. */
 template <typename Rows, int K>
 constexpr int MAX_THREADS =
     K == SHORT_CHUNKS    ? WARP_CHUNKS * WARP / K
@@ -20,7 +19,7 @@ constexpr int MAX_THREADS =
     : K == BLOCK_CHUNKS  ? Rows::BLOCK_THREADS
                          : (UNALIGNED_ROW_CHUNKS / K + WARP - 1) / WARP * WARP;
 
-/* How many such blocks a multiprocessor must hold; 0 leaves that to the compiler. */
+/* Number of such blocks that a multiprocessor must hold; 0 leaves it to the compiler. */
 template <typename Rows, int K>
 constexpr int MIN_BLOCKS =
     (K > BLOCK_CHUNKS ? UNALIGNED_WARPS * WARP : Rows::BLOCKS * Rows::BLOCK_THREADS) /

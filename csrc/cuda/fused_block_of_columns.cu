@@ -1,7 +1,7 @@
 /* fused_block_of_columns.cu - fused_block in the column form: a strip of columns stays in the
- * registers of one block, and each warp has a part of every column. Exponentials are taken relative
- * to each warp's maximum, and (m, d) are exchanged at once; then every thread moves its
- * exponentials to the column's reference, an exact power of two. */
+ * registers of one block, and each warp has a part of every column. Exponentials are relative to
+ * each warp's maximum, and one exchange merges the (m, d). Then every thread moves its exponentials
+ * to the column's reference, by an exact power of two. */
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
 #include "kernel/launch_packs.cuh"

@@ -1,13 +1,13 @@
-/* fused_warp.cu - the row stays in the registers of one warp, or of as few of its lanes as hold it
- * and still read side by side, and a block has several rows. Nothing but shuffles between lanes. In
- * the column form a lane has a whole row: it is neighbouring rows that lie side by side. In packs
- * it has four of them, up to 16 elements of each, and two lanes share longer ones.
+/* fused_warp.cu - the row stays in the registers of one warp, or of the fewest of its lanes that
+ * hold it and still read side by side. A block has several rows. Lanes exchange by shuffles alone.
+ * In the column form a lane has a whole row, and neighbouring rows lie side by side. In packs a
+ * lane has four rows of up to 16 elements; two lanes share longer rows.
  *
- * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, of 12
- * in 16 bits; in the column form at one lane. With a gradient it moves 2 reads + 1 write.
+ * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, or 12
+ * chunks in 16 bits; in the column form at one lane. With a gradient it moves 2 reads + 1 write.
  *
- * Short rows that are faster taken several together are fused_warp_staged.cu's; with a gradient
- * they are a kind of rows (rows/staged_gradient.cuh). */
+ * fused_warp_staged.cu takes short rows that lie one after the other. With a gradient such rows are
+ * a kind of rows of this kernel (rows/staged_gradient.cuh). */
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
 #include "kernel/launch_packs.cuh"
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     held<Ops, Rows, K>(args, team);
 }
 
-/* Of which shapes of kernels.def there are kernels. */
+/* The shapes in kernels.def that have a kernel for these rows. */
 template <typename Rows>
 constexpr ons_warp_rows SHAPED_AS = ONS_ALL_ROWS;
 template <typename X, alignment ALIGNED>
@@ -31,7 +31,7 @@ constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, ALIGNED>> =
 template <typename X>
 constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 
-/* Both call body(lanes, chunks), constants, with the plan's. */
+/* Both call body(lanes, chunks) with the plan's numbers as constants. */
 template <typename Ops, typename Rows, typename Body>
 static ons_status with_warp_shape(const ons_plan *plan, Body body) {
     ons_status status = ONS_E_OPERAND;

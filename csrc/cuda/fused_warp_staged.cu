@@ -1,11 +1,9 @@
-/* fused_warp_staged.cu - fused_warp where rows are short and lie one after the other. A block
- * stages all its rows in shared memory at once (staged.cuh), and a lane takes its chunks from
- * there.
+/* fused_warp_staged.cu - fused_warp for short rows that lie one after the other. A block stages all
+ * its rows in shared memory (staged.cuh), and a lane takes its chunks from there. LANES lanes share
+ * a row, K chunks each (kernels.def).
  *
- * LANES share a row, K chunks each (kernels.def).
- *
- * All operations on a row alone have one kernel. Exponentials are kept for those that take them;
- * elements are read again. */
+ * All operations on a row alone share one kernel. It keeps the exponentials, or reads the elements
+ * again if the operation needs them. */
 #include "driver/launch.cuh"
 #include "team/lanes.cuh"
 #include "statistic/finish.cuh"
@@ -45,7 +43,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     with_operation<row_shaped>(args.which, [&](auto op) {
         using Op = decltype(op);
         if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) {
-            __syncwarp(); /* so that the elements are not kept meanwhile */
+            __syncwarp(); /* so the compiler does not keep the elements in registers */
             converted(chunks.load()).take(x);
         }
         finish_kept<Op, float>(args.which, x, state{m, d});
@@ -54,7 +52,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     staged.write();
 }
 
-/* Calls body(an integral constant that is `value`), which must be one from MIN to MAX. */
+/* Calls body(an integral constant equal to `value`). `value` is from MIN to MAX. */
 template <int MIN, int MAX, typename Body>
 static ons_status with_constant_of(int value, Body body) {
     if (value == MIN) return body(std::integral_constant<int, MIN>());

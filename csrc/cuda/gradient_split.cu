@@ -1,8 +1,9 @@
-/* gradient_split.cu - split of an operation that takes a gradient: the first kernel leaves the sum
- * of each part of a row in the workspace, the second adds up those of its row and writes its part.
+/* gradient_split.cu - split of an operation that takes a gradient. The first kernel writes the sum
+ * of each part of a row to the workspace. The second adds up the parts of its row and writes its
+ * part of the results.
  *
- * Moves 4 reads + 1 write of N; any N. Where the sums are the result, or are given, it is one of
- * the two. */
+ * Moves 4 reads + 1 write of N; any N. If the sums are the result, or are given, only one of the
+ * two runs. */
 #include "kernel/launch_gradient.cuh"
 #include "kernel/parts_of_rows.cuh"
 
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     });
 }
 
-/* The sums of all rows from those of their parts, as two doubles; a strip has `width` rows. */
+/* Adds up the parts of all rows, and writes each sum as two doubles. A strip has `width` rows. */
 template <typename Real>
 __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
     gradient_give_sums_kernel(const __grid_constant__ problem_arguments args, int parts, int width,
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
     });
 }
 
-/* A row has `sums_a_row` sums: one of each part, or one. */
+/* A row has `sums_a_row` sums: one for each part, or one. */
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     gradient_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,

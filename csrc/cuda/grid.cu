@@ -1,16 +1,17 @@
-/* grid.cu - the whole GPU on one row, one cooperative launch. Every block goes through its tiles of
- * the row, keeps the last one in registers, leaves its (m, d) in the workspace, and waits for the
- * grid; then it finishes what it kept, and goes back through the tiles before it, of which the
- * caches still hold the latest.
+/* grid.cu - the whole GPU works on one row, in one cooperative launch. Every block goes through its
+ * tiles of the row and keeps the last one in registers. It writes its (m, d) to the workspace, and
+ * waits for the grid. Then it finishes the tile that it kept, and goes back through the tiles
+ * before it. The caches still hold the latest of them.
  *
- * Moves 1 read + 1 write of N while the row fits the registers of the grid (one tile a block), up
- * to 2 reads for longer rows; any N. */
+ * Moves 1 read + 1 write of N if the row fits the registers of the grid (one tile a block), up to 2
+ * reads for longer rows; any N. */
 #include <cooperative_groups.h>
 
 #include "kernel/passes.cuh"
 
-/* The states lie in `states` by parity of the strip, block and row of the strip: a block that is
- * ahead by one strip does not disturb one that still reads, and by two it cannot be. */
+/* `states` has the states by parity of the strip, then by block, then by row of the strip. A block
+ * that is one strip ahead does not disturb a block that still reads, and no block can be two
+ * ahead. */
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     grid_kernel(const __grid_constant__ typename Rows::arguments args,
@@ -21,7 +22,8 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     int warps = gridDim.x * warps_of_block(),
         warp = blockIdx.x * warps_of_block() + warp_of_block();
     int64_t chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
-    int64_t chunks = (int64_t)warps * (CLUSTER_CHUNKS * Form::LANES_ALONG); /* of a tile a block */
+    int64_t chunks = (int64_t)warps * (CLUSTER_CHUNKS * Form::LANES_ALONG); /* in a tile of every
+                                                                             * block */
     int64_t last = ((args.N + Rows::V - 1) / Rows::V - 1) / chunks * chunks;
     int turn = 0;
     for (int64_t first = 0; first < args.rows; first += Form::ROWS, turn ^= 1) {
@@ -29,7 +31,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
         state<Real> *strip = states + (int64_t)turn * gridDim.x * Form::ROWS;
 
         running_state<Real> so_far;
-        Real x[CLUSTER_CHUNKS * Rows::V]; /* in the end those of the last tile */
+        Real x[CLUSTER_CHUNKS * Rows::V]; /* at the end, what is kept of the last tile */
         allowed_bits<CLUSTER_CHUNKS * Rows::V> allowed = 0;
         for (int64_t at = 0; at <= last; at += chunks) {
             auto tile = row.template load<CLUSTER_CHUNKS, STRIDE>(chunk + at);

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     };
 
     running_state<Real> all;
-    all.m = 0; /* no maximum: what is exponentiated is x itself */
+    all.m = 0; /* no maximum: exponentials are of x itself */
     for_each_tile<Form, TILE_CHUNKS>(row, 0, chunks_of(row), [&](int64_t, const auto &tile) {
         Real x[TILE<Real>], of_tile = 0;
         tile.take(x);

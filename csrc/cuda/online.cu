@@ -1,15 +1,16 @@
-/* online.cu - two passes: every thread runs (m, d) over its tiles, and the block merges them;
- * divide (arXiv 1805.02867, algorithm 3 and section 3.1). Moves 2 reads + 1 write of N; one block a
- * row, any N. */
+/* online.cu - two passes. Every thread runs (m, d) over its tiles, and the block merges them; then
+ * it divides (arXiv 1805.02867, algorithm 3 and section 3.1). Moves 2 reads + 1 write of N; one
+ * block a row, any N. */
 #include "kernel/passes.cuh"
 
-/* Unaligned 16-bit rows, whose chunks take more registers as they are loaded. */
+/* Unaligned 16-bit rows: loading their chunks takes more registers. */
 template <typename Rows>
 constexpr bool IS_UNALIGNED_16_BIT = false;
 template <typename X>
 constexpr bool IS_UNALIGNED_16_BIT<contiguous_rows<X, alignment::NOT_ALL>> = sizeof(X) == 2;
 
-/* Where the row is read once, more of it at a time: what two blocks' registers have room for. */
+/* Chunks of a thread in a tile. If the row is read once, a tile is larger: as much as the registers
+ * of two blocks hold. */
 template <typename Ops, typename Rows, typename Form>
 constexpr int CHUNKS = !Ops::ONE_A_ROW || Form::ROWS > 1 || Rows::V != CHUNK<float> ? TILE_CHUNKS
                        : IS_UNALIGNED_16_BIT<Rows>                                  ? 5

@@ -1,9 +1,8 @@
 /* online_block.cu - the row stays in the registers of one block, as in fused_block, but every
- * thread runs (m, d) over its chunks as they are taken up (arXiv 1805.02867, algorithm 3): it can
- * begin before its last chunk is there, and pays with a second exponential an element at the end.
+ * thread runs (m, d) over its chunks as they arrive (arXiv 1805.02867, algorithm 3). It can begin
+ * before its last chunk is there, and pays with a second exponential an element at the end.
  *
- * Moves 1 read + 1 write of N. Stops at Rows::BLOCK_THREADS threads of BLOCK_CHUNKS
- * chunks. */
+ * Moves 1 read + 1 write of N. Stops at Rows::BLOCK_THREADS threads of BLOCK_CHUNKS chunks. */
 #include "kernel/held.cuh"
 #include "kernel/launch_rows.cuh"
 #include "statistic/running_pair.cuh"

@@ -1,19 +1,19 @@
-/* split.cu - blocks share a row in parts of a fixed length: the first kernel leaves each part's
- * (m, d) in the workspace, the second merges those of its row and writes its part (arXiv
- * 1805.02867, section 3.1, over blocks). Moves 2 reads + 1 write of N; any N. Where the pairs of
- * the rows are given, they take the place of the parts' (1 read). */
+/* split.cu - blocks share a row in parts of a fixed length. The first kernel writes each part's (m,
+ * d) to the workspace. The second merges the parts of its row and writes its part of the results
+ * (arXiv 1805.02867, section 3.1, over blocks). Moves 2 reads + 1 write of N; any N. If the caller
+ * gives the pairs of the rows, only the second kernel runs (1 read). */
 #include "kernel/parts_of_rows.cuh"
 
-/* Of a row that warps share, fewer threads with more of it each than in the other methods that pass
- * several times: a block has less to merge, and so more of them fit. */
+/* In the row form a block has fewer threads with more chunks each than other methods with several
+ * passes. It has less to merge, so more blocks fit. */
 template <typename Form>
 constexpr int THREADS = Form::ROWS == 1 ? SPLIT_THREADS : PASS_THREADS;
 template <typename Real, typename Form>
 constexpr int CHUNKS =
     Form::ROWS == 1 && sizeof(Real) == sizeof(float) ? SPLIT_CHUNKS : TILE_CHUNKS;
 
-/* The fewest blocks that fit a multiprocessor: of rows without gaps that do not begin with a pack
- * it would be two, though with three a few bytes are spilled. */
+/* The fewest blocks that fit a multiprocessor. Unaligned rows without gaps would fit two. They have
+ * three, and spill a few bytes. */
 template <typename Rows>
 constexpr int MIN_BLOCKS = 2;
 template <typename X, alignment ALIGNED>
@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     if (warp_of_block() == 0 && Form::writes()) *part.of_part(states, args, parts) = mine;
 }
 
-/* The state of a row from those of its parts. In the row form they are shared out to all threads of
- * the block, which call this together and once. */
+/* Merges the states of a row's parts. In the row form all threads of the block share this work;
+ * they must call it together and once. */
 template <typename Form, typename Real>
 __device__ inline state<Real> merge_row(const state<Real> *states, int parts) {
     if constexpr (Form::ROWS > 1) {
@@ -48,7 +48,7 @@ __device__ inline state<Real> merge_row(const state<Real> *states, int parts) {
     }
 }
 
-/* A row has `states_a_row` states: one of each part, or one. */
+/* A row has `states_a_row` states: one for each part, or one. */
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     split_finish_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
@@ -74,7 +74,7 @@ ons_status launch_split(const launch_request &request) {
         ons_status status = launch_sums(request, shape, split_statistics_kernel<Rows, Form>,
                                         rows.arguments, parts, chunks_a_part, states);
         if (status != ONS_OK) return status;
-        if (Ops::ONE_A_ROW) shape.blocks = 1; /* of a strip: it merges, and reads no element */
+        if (Ops::ONE_A_ROW) shape.blocks = 1; /* one block a strip merges, and reads no element */
         return launch_strips(request, shape, split_finish_kernel<Ops, Rows, Form>, rows.arguments,
                              parts, chunks_a_part, has_given(request) ? 1 : parts, states);
     });

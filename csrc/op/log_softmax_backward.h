@@ -1,5 +1,5 @@
-/* log_softmax_backward.h - the backward step of log_softmax: of y = log_softmax(x) and the loss's
- * gradient dy of it, the loss's gradient of x: dy - e^y * sum(dy). */
+/* log_softmax_backward.h - the backward step of log_softmax. For y = log_softmax(x) and the loss's
+ * gradient dy of y, the loss's gradient of x is dy - e^y * sum(dy). */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(log_softmax_backward, GRADIENT, NOTHING, 0.0, "dy - exp(y) * sum(dy)")
@@ -9,16 +9,16 @@ ONS_OPERATION(log_softmax_backward, GRADIENT, NOTHING, 0.0, "dy - exp(y) * sum(d
 
 enum { log_softmax_backward_adds_products = false };
 
-/* The exponential comes lifted. Either a sum that is large enough is lowered in its place: so it
- * keeps its digits where e^y alone would lose them; or the exponential is. */
+/* The exponential is lifted, so either the sum or the exponential must be lowered. If the sum is
+ * large enough, the sum is lowered. Then the product keeps digits that e^y alone would lose. */
 ONS_ALWAYS void log_softmax_backward_row(double sum, double power, T *first, T *second) {
     bool large = fabs(sum) * power >= 1;
     *first = (T)(large ? sum * (power * (BITS == 32 ? 0x1p-120 : 0x1p-1000)) : sum * power);
     *second = (T)(large ? LOG_LOWERED * (BITS == 32 ? 0x1p120 : 0x1p1000) : LOG_LOWERED);
 }
 
-/* Of outputs that are no logarithms of probabilities, for which the lifted exponential is too
- * large: lane by lane, as the lanes beside them must not matter. */
+/* For outputs that are not logarithms of probabilities, and too large for the lifted exponential.
+ * It goes lane by lane, since lanes must not affect each other. */
 static ONS_APART VEC log_softmax_backward_above(VEC dx, VEC dy, VEC y, VEC sum) {
     T of[WIDTH], result[WIDTH], plain[WIDTH];
     V(store)(of, y);
@@ -48,8 +48,8 @@ ONS_ALWAYS VEC log_softmax_backward_element(VEC dy, VEC y, VEC first, VEC second
 struct log_softmax_backward : operation_log_softmax_backward {
     static constexpr bool ADDS_PRODUCTS = false;
 
-    /* Far below 0 e^y is 0 where its product with the sum is not: e^(y + LOWER) is taken there, and
-     * the sum times e^-LOWER. */
+    /* Far below 0, e^y may be 0 although its product with the sum is not. There it computes e^(y +
+     * LOWER), and multiplies the sum by e^-LOWER. */
     template <typename Real>
     static constexpr Real LOWER = sizeof(Real) == sizeof(float) ? 80 : 700;
 

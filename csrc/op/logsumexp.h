@@ -6,7 +6,7 @@ ONS_OPERATION(logsumexp, VALUE, NOTHING, 0.0, "log(sum(exp(x)))")
 
 #ifdef ONS_OPERATION_ON_CPU
 
-/* An infinite maximum is the result: +inf, or -inf of a row with nothing else. */
+/* An infinite maximum is the result: +inf, or -inf if the row has nothing else. */
 ONS_ALWAYS double logsumexp_value(const ons_state *state, double anchor) {
     if (!isfinite(state->m)) return state->m;
     return (state->m + log_of_sum(state)) + anchor;

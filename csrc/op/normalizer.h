@@ -1,5 +1,6 @@
-/* normalizer.h - the pair (m, d) of each row itself, as state.h hands it on: parts of a row, from
- * anywhere, are merged by it (ons_pair_merge), and rows finished (ONS_STATISTIC). */
+/* normalizer.h - the pair (m, d) of each row, in the form of state.h. ons_pair_merge merges the
+ * pairs of a row's parts, from any machine. With the pair of the whole row (ONS_STATISTIC), other
+ * operations finish its parts. */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(normalizer, PAIR, NOTHING, 0.0, "the pair (m, d)")

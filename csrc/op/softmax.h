@@ -6,8 +6,8 @@ ONS_OPERATION(softmax, ROW, EXPONENTIALS, 0.0, "exp(x) / sum(exp(x))")
 
 #ifdef ONS_OPERATION_ON_CPU
 
-/* first + second = 1 / d: in two parts, so that e / d is rounded once and an element alone in its
- * row gives 1. */
+/* first + second = 1 / d. There are two parts so that e / d is rounded once, and an element alone
+ * in its row gives 1. */
 ONS_ALWAYS void softmax_row(const ons_state *state, double anchor, T *first, T *second) {
     (void)anchor;
     T nearest = (T)(LOWERED / (state->d + state->d_low));

@@ -1,5 +1,5 @@
-/* softmax_backward.h - the backward step of softmax: of y = softmax(x) and the loss's gradient dy
- * of it, the loss's gradient of x: y * (dy - sum(dy * y)). */
+/* softmax_backward.h - the backward step of softmax. For y = softmax(x) and the loss's gradient dy
+ * of y, the loss's gradient of x is y * (dy - sum(dy * y)). */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(softmax_backward, GRADIENT, NOTHING, 0.0, "y * (dy - sum(dy * y))")
@@ -9,8 +9,8 @@ ONS_OPERATION(softmax_backward, GRADIENT, NOTHING, 0.0, "y * (dy - sum(dy * y))"
 
 enum { softmax_backward_adds_products = true };
 
-/* y * power * (dy - first) - y * second. A sum that is below the normal
- * numbers before it is multiplied is `second`, any other one `first`. */
+/* y * power * (dy - first) - y * second. `second` is the sum if it is below the normal numbers
+ * before the multiplication. Otherwise `first` is the sum. */
 ONS_ALWAYS void softmax_backward_row(double sum, double power, T *first, T *second) {
     bool tiny = power > 1 && fabs(sum) < (BITS == 32 ? 0x1p-126 : 0x1p-1022);
     *first = tiny ? 0 : (T)sum;
@@ -20,7 +20,7 @@ ONS_ALWAYS void softmax_backward_row(double sum, double power, T *first, T *seco
 ONS_ALWAYS VEC softmax_backward_element(VEC dy, VEC y, VEC first, VEC second, VEC power,
                                         bool plain) {
     if (plain) return y * (dy - first);
-    /* where second is 0 it is 0, neither -0 nor NaN, as if nothing was subtracted */
+    /* if second is 0, `less` must be 0, neither -0 nor NaN, so that nothing is subtracted */
     VEC finite = V(between)(y, V(set)(0), V(set)((T)INFINITY));
     VEC less = finite * second + V(set)(0);
     return (y * power) * (dy - first) - less;

@@ -1,53 +1,54 @@
 /* plan/cpu.c - the method, the form and the tiles on the CPU. The thresholds were found by trying
- * values on a Zen 4 and an Emerald Rapids that did other work too; benchmarks/bench_cpu.py shows
- * what they give.
- */
+ * values on a Zen 4 and an Emerald Rapids that also did other work. benchmarks/bench_cpu.py shows
+ * their effect. */
 #include "../cpu/cpu.h"
 #include "plan.h"
 
-/* Elements of a row in a tile: at most 16 KiB in the row form; in the column form ONS_COLUMN_TILE,
- * 256 KiB of ONS_MAX_WIDTH rows. Multiples of both blocks of primitives.h. */
+/* Elements of a row in a tile: at most 16 KiB in the row form. The column form has ONS_COLUMN_TILE,
+ * 256 KiB for ONS_MAX_WIDTH rows. Both are multiples of both blocks of primitives.h. */
 enum { ROW_TILE = 2048 };
 
-/* Fewer columns than this are gathered one by one instead: most of each vector would be empty. */
+/* With fewer columns than this, they are gathered one by one, since most of each vector would be
+ * empty. */
 enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
 
-/* Short rows are taken several at a time, about so many bytes of the compute type. */
+/* Short rows are processed together, in about so many bytes of the compute type. */
 enum { ROW_STRIP_BYTES = 1 << 14 };
 
-/* So many of each input of an operation that takes a gradient. Strips of 16 KiB take 1.0 to 1.1 of
- * the time, 1000 x 333 and 16384 x 1024 most. */
+/* The same for each input of an operation that takes a gradient. Strips of 16 KiB take 1.0 to 1.1
+ * of the time, most at 1000 x 333 and 16384 x 1024. */
 enum { GRADIENT_STRIP_BYTES = 1 << 17 };
 
-/* Whole rows that one thread takes at a time, about so many bytes of them: enough that what begins
- * and ends a run of rows is little of it. */
+/* Approximate bytes of whole rows that a thread processes at a time. The beginning and the end of a
+ * run of rows are then a small part. */
 enum { RUN_BYTES = 1 << 18 };
 
-/* The largest rows, in bytes of the compute type, that `fused` keeps in the caches, and how many of
- * them a thread has there: one that comes in, one worked on, and what is kept of one. Strips of
- * columns are half as large. */
+/* The largest rows, in bytes of the compute type, that `fused` keeps in the caches. A thread has
+ * three there: one that is loaded, one being computed, and the kept part of one. Strips of columns
+ * are half as large. */
 enum { FUSED_ROW_BYTES = 1 << 20, ROWS_IN_CACHES = 3 };
 
-/* The most scratch memory of all threads for rows that `fused` takes. The C library keeps so much
- * from call to call (glibc's DEFAULT_MMAP_THRESHOLD_MAX); of more each call gets pages that the
- * system has to clear: 64 rows of 262144 floats by 12 threads make 600 to 1000 page faults a call
- * on two cores, by 8 threads at most 50, and `online` is faster. */
+/* The most scratch memory of all threads for rows of `fused`. The C library keeps so much from call
+ * to call (glibc's DEFAULT_MMAP_THRESHOLD_MAX). With more, each call gets pages that the system has
+ * to clear: 64 rows of 262144 floats take 600 to 1000 page faults a call with 12 threads on two
+ * cores, and at most 50 with 8 threads, and `online` is faster. */
 enum { SCRATCH_BYTES = 1 << 25 };
 
-/* How large a strip of columns may be before it gets narrower, and how much of each row of memory
- * it keeps even so. Two such are about the first cache, or a part of the second. */
+/* Size from which a strip of columns gets narrower, and the bytes of each row of memory that it
+ * keeps even so. Two such strips are about the first-level cache, or a part of the second. */
 typedef struct {
     int64_t bytes, least;
 } strip_size;
 static const strip_size STRIP_IN_CACHES = {1 << 15, 128}, STRIP_FROM_MEMORY = {1 << 17, 256};
-/* Of short columns: one is computed while the one before is written, from the first cache. */
+/* For short columns: one strip is computed while the one before is written, from the first-level
+ * cache. */
 static const strip_size STRIP_OF_SHORT = {1 << 14, 256};
 
-/* A y of so many bytes is written past the caches: it would drive out of them more than will be
- * found in them when it is read. Of benchmarks/results/cpu-*.json 32 x 1000 x 64 and all larger
- * shapes have it, 64 x 1024 and all smaller ones do not. Columns are written to as many places as a
- * row has elements, which caches wait for longer: 700 x 1300 along axis 0 is one such in
- * benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
+/* A y of at least so many bytes is written past the caches. It would push more out of the caches
+ * than a later read of y finds in them. In benchmarks/results/cpu-*.json, 32 x 1000 x 64 and all
+ * larger shapes have such a y; 64 x 1024 and all smaller ones do not. Columns are written to as
+ * many places as a row has elements, and caches wait longer for those: 700 x 1300 along axis 0 is
+ * an example in benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
 static const int64_t PAST_CACHES_BYTES = 1 << 22, COLUMNS_PAST_CACHES_BYTES = 1 << 20;
 
 static bool is_large(const ons_problem *problem, const ons_plan *plan) {
@@ -56,12 +57,12 @@ static bool is_large(const ons_problem *problem, const ons_plan *plan) {
            (long_columns ? COLUMNS_PAST_CACHES_BYTES : PAST_CACHES_BYTES);
 }
 
-/* Shortest rows that are split, where there are fewer than two for each thread. */
+/* Shortest rows that are split, if there are fewer than two for each thread. */
 enum { SPLIT_N = 65536 };
 
-/* Fewest elements that are shared among threads, and those that each then finds at least. Threads
- * that are still awake gain from half as many; for fewer it costs more to wake one than it saves.
- * Measured: benchmarks/results/cpu-threads-2026-11-22.json. */
+/* Fewest elements that threads share, and fewest elements of each thread. Threads that are still
+ * awake gain from half as many. With fewer, waking a thread costs more than it saves. Measured:
+ * benchmarks/results/cpu-threads-2026-11-22.json. */
 enum { ELEMENTS_SHARED = 1 << 16, ELEMENTS_A_THREAD = 1 << 13 };
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -72,24 +73,24 @@ static bool fits_kernels(const ons_plan *plan, ons_dtype dtype) {
            (plan->compute == ONS_FLOAT32 && (dtype == ONS_FLOAT16 || dtype == ONS_BFLOAT16));
 }
 
-/* The part of the caches that is a thread's, in rows of which `fused` keeps each. */
+/* A thread's part of the caches, in rows that `fused` keeps. */
 static int64_t longest_in_caches(const ons_machine *machine, const ons_plan *plan) {
     int64_t sharers = larger(1, min_of(plan->threads, machine->last_cache_sharers));
     int64_t cache = machine->core_cache + machine->last_cache / sharers;
     return min_of(FUSED_ROW_BYTES, cache / ROWS_IN_CACHES);
 }
 
-/* Whether strips of columns are taken as a whole, one after the other (softmax_columns). */
+/* Whether whole strips of columns are processed one after the other (softmax_columns). */
 static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) {
     if (plan->form != ONS_COLUMN_FORM) return false;
-    int across = problem->dims - problem->reduced_dims - 1; /* which columns have */
+    int across = problem->dims - problem->reduced_dims - 1; /* a column form has this dimension */
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y],
                       *where = &problem->operand[ONS_WHERE];
     return (!where->data || where->stride[across] == 1) && fits_kernels(plan, x->dtype) &&
            fits_kernels(plan, y->dtype) && y->stride[across] == ons_dtype_size(y->dtype);
 }
 
-/* The fewest columns that `fused` keeps of each row of memory. */
+/* The fewest columns of each row of memory that `fused` keeps. */
 static int64_t columns_kept(const ons_problem *problem, const ons_plan *plan) {
     int64_t least = STRIP_FROM_MEMORY.least / ons_dtype_size(plan->compute);
     return are_whole_columns(problem, plan) && least < plan->width ? least : plan->width;
@@ -98,21 +99,21 @@ static int64_t columns_kept(const ons_problem *problem, const ons_plan *plan) {
 #define RESULTS \
     "benchmarks/results/cpu-avx512-2026-11-23-16-cores.json on an Intel(R) Xeon(R) Processor: "
 
-/* Whether the result is one value a row, which is read once by every method that is not `safe`. */
+/* Whether the result is one value a row. Every method but `safe` then reads the row once. */
 static bool has_one_a_row(const ons_problem *problem) {
     return ons_operations[problem->operation].one_a_row || problem->sums;
 }
 
-/* Rows of which there is one value each, and so short that several are worked on at once. */
+/* Whether rows have one value each, and are so short that several are processed together. */
 static bool is_short_value(const ons_problem *problem, const ons_plan *plan) {
     return has_one_a_row(problem) && !ons_operations[problem->operation].pair &&
            plan->N <= (plan->compute == ONS_FLOAT64 ? ONS_BATCHED_F64 : ONS_BATCHED_F32 / 2);
 }
 
-/* Candidates of the rows of a strip, in bytes, about: in the second cache. */
+/* Approximate bytes of the candidates of a strip's rows: they fit the second-level cache. */
 enum { CANDIDATES_BYTES = 1 << 19 };
 
-/* The most of a row that are selected where it is split: each block has as many candidates. */
+/* The largest k for which a row is split: each block has so many candidates. */
 enum { SPLIT_K = 4096 };
 
 static bool is_split(const ons_plan *plan) {
@@ -155,11 +156,11 @@ static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *m
     return ONS_METHOD_online;
 }
 
-/* Rows worked on together, at most `most`. */
+/* Rows processed together, at most `most`. */
 static int64_t width_of_rows(const ons_problem *problem, const ons_plan *plan, int64_t most) {
     int outer = problem->dims - problem->reduced_dims;
     int64_t across = outer > 0 ? problem->extent[outer - 1] : 1;
-    /* so that each of several threads finds a few strips */
+    /* so that each of several threads gets a few strips */
     if (plan->form == ONS_ROW_FORM && plan->threads > 1 && most > plan->rows / (4 * plan->threads))
         most = plan->rows / (4 * plan->threads);
     if (most < 1) most = 1;
@@ -187,7 +188,7 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     plan->width = width_of_rows(problem, plan, most);
     bool plain = !problem->operand[ONS_WHERE].data && problem->reduced_dims == 1;
     const ons_operand *gradient = &problem->operand[ONS_GRADIENT];
-    /* beside a gradient, scale is not x's but the result's */
+    /* with a gradient, scale multiplies the result, not x */
     plan->x_direct =
         plain && problem->operand[ONS_X].dtype == plan->compute &&
         problem->operand[ONS_X].stride[along] == size &&
@@ -201,8 +202,8 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
         problem->operand[ONS_Y].stride[along] == ons_dtype_size(problem->operand[ONS_Y].dtype);
 }
 
-/* Columns that are worked on together. Wide strips read more of each row of memory at once, and
- * few pages for what they take; narrow ones fit the caches, and keep more threads busy. */
+/* Columns processed together. Wide strips read more of each row of memory at once, and touch few
+ * pages for their size. Narrow strips fit the caches, and keep more threads busy. */
 static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan) {
     int64_t across = problem->extent[problem->dims - problem->reduced_dims - 1];
     int64_t size = ons_dtype_size(plan->compute), most = ONS_MAX_COLUMNS;
@@ -218,8 +219,8 @@ static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan
     return across < most ? across : most;
 }
 
-/* Whether whole rows must be converted first; else they are in x as they are taken: of 16 bits too,
- * but for such as are taken as columns (softmax_short_rows). */
+/* Whether whole rows must be converted first. Otherwise they are used in x as they are. That
+ * includes 16-bit rows, except short rows, which are processed as columns (softmax_short_rows). */
 static bool are_brought(const ons_problem *problem, const ons_plan *plan) {
     bool converted = ons_has_short_rows(plan) && problem->operand[ONS_X].dtype != plan->compute;
     return converted || problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype ||
@@ -229,9 +230,9 @@ static bool are_brought(const ons_problem *problem, const ons_plan *plan) {
                ons_dtype_size(problem->operand[ONS_X].dtype);
 }
 
-/* Whether rows are taken as a whole, one after the other: their elements lie side by side in y, and
- * are of the compute type there, or of 16 bits. Short ones, which are computed as columns, are a
- * whole number of elements apart too, as those of packed records need not be. */
+/* Whether whole rows are processed one after the other. Their elements lie side by side in y, and
+ * have the compute type or 16 bits. Short rows, which are computed as columns, must also be a whole
+ * number of elements apart; rows of packed records need not be. */
 static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
     ons_dtype dtype = problem->operand[ONS_Y].dtype;
     int64_t size = ons_dtype_size(dtype);
@@ -253,12 +254,12 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
     choose_form_on_cpu(problem, plan);
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
 
-    /* each thread has its candidates */
+    /* each thread has its own candidates */
     if (plan->k > 0 && plan->method != ONS_METHOD_split)
         plan->threads = (int)min_of(plan->threads, larger(plan->rows, 1));
     const ons_method_info *info = &ons_methods[plan->method];
     bool direct = plan->x_direct && plan->y_direct;
-    /* one too long for the caches: scratch memory as large would cost more than it saves */
+    /* too long for the caches: scratch memory of this size would cost more than it saves */
     bool huge = plan->N * ons_dtype_size(plan->compute) > longest_in_caches(machine, plan);
     bool gradient = ons_operations[problem->operation].gradient;
     bool pipelines = plan->method == ONS_METHOD_fused && !huge && !gradient;

@@ -1,26 +1,27 @@
-/* plan/gpu.h - what the planner for GPUs shares: the shape of a method, and what it depends on. */
+/* plan/gpu.h - shared by the files of the planner for GPUs: the shape of a method, and the facts on
+ * which it depends. */
 #ifndef ONS_PLAN_GPU_H
 #define ONS_PLAN_GPU_H
 
 #include "../cuda/cuda.h"
 #include "plan.h"
 
-/* A row in chunks, and how many of a block's threads share one. */
+/* A row in chunks, and how a block's threads share it. */
 typedef struct {
     int64_t chunks;
     int chunk;          /* elements */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
-    bool is_16_bit;     /* Rows::IS_16_BIT: no gaps, whatever mask and scale */
-    bool widened;       /* 16-bit rows that become float32 */
-    bool whole_packs;   /* each is some number of packs long */
-    bool contiguous; /* rows without gaps, mask and scale, in the row form; of one type, or widened
-                      */
-    bool masked;     /* the same, whatever their mask and scale */
-    bool unaligned;  /* contiguous rows of at most 32 bits that are not all aligned */
-    bool packed;     /* columns side by side, in the column form */
-    bool gradient;   /* the operation takes one */
-    bool staged;     /* rows one after the other that are faster taken together (staged.cuh) */
-    int part_bytes;  /* of what split leaves of a part of a row in the workspace */
+    bool is_16_bit;     /* Rows::IS_16_BIT: without gaps, with any mask and scale */
+    bool widened;       /* 16-bit rows with float32 results */
+    bool whole_packs;   /* each is a whole number of packs */
+    bool contiguous;    /* rows without gaps, mask and scale, in the row form; of one type, or
+                         * widened */
+    bool masked;        /* the same with any mask and scale */
+    bool unaligned;     /* contiguous rows of at most 32 bits that are not all aligned */
+    bool packed;        /* columns side by side, in the column form */
+    bool gradient;      /* the operation takes a gradient */
+    bool staged;        /* rows one after the other that are faster together (staged.cuh) */
+    int part_bytes;     /* bytes in the workspace for a part of a row, in split */
     ons_operation operation;
     const ons_gpu *gpu;
 } gpu_row;
@@ -34,13 +35,13 @@ static inline int64_t power_of_two_from(int64_t n) {
     return power;
 }
 
-/* What was found on an H200, for a GPU with another number of multiprocessors. */
+/* Scales a number that was found on an H200 to a GPU with another number of multiprocessors. */
 static inline int64_t scaled(int64_t found, const ons_gpu *gpu) {
     const int64_t multiprocessors_of_h200 = 132;
     return ceil_div(found * gpu->multiprocessors, multiprocessors_of_h200);
 }
 
-/* The blocks of so many threads that the GPU has in work at once. */
+/* Number of blocks of `threads` threads that the GPU runs at once. */
 static inline int64_t blocks_in_flight(const ons_gpu *gpu, int threads) {
     return (int64_t)gpu->threads_a_multiprocessor / threads * gpu->multiprocessors;
 }
@@ -49,17 +50,17 @@ static inline bool has_one_a_row(const gpu_row *row) {
     return ons_operations[row->operation].one_a_row;
 }
 
-/* The threads of a block in fused_warp, of so many together and not more than `limit`: so that
- * every multiprocessor has one. */
+/* Threads of a block in fused_warp: at most `limit`, and so few that every multiprocessor gets one
+ * of `together` threads. */
 int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit);
 
-/* The blocks of a cluster, and the warps of each: so that of the `room` warps that a multiprocessor
- * has the most have elements of a row, which fill that many. `twice`: warps without elements cost
- * twice. */
+/* Sets the blocks of a cluster and the warps of each. A multiprocessor has `room` warps, and as
+ * many as possible of them get elements of a row, which fills `filled` warps. `twice`: a warp
+ * without elements costs double. */
 void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, bool twice,
                    ons_plan *plan);
 
-/* plan/gpu_topk.c: the method, where none is asked for, and its shape, of the operation that
+/* plan/gpu_topk.c: the method, if none is asked for, and its shape, for the operation that
  * selects. */
 ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan);
 

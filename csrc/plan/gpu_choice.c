@@ -1,17 +1,16 @@
-/* plan/gpu_choice.c - the method that `auto` takes on a GPU, and why. plan/gpu_shape.c says what
- * shape a method has. */
+/* plan/gpu_choice.c - the method that `auto` chooses on a GPU, and why. plan/gpu_shape.c has the
+ * shapes of methods. */
 #include "../api/packed.h"
 #include "gpu.h"
 
 #include <stdlib.h>
 
-/* A method, and why. */
 typedef struct {
     ons_method method;
     const char *reason, *measured;
 } choice;
 
-/* The plan by this method; of method ONS_METHOD_AUTO where it cannot take such rows. */
+/* The plan with this method. Its method is ONS_METHOD_AUTO if the method cannot take such rows. */
 static ons_plan with_method(ons_method method, const gpu_row *row, const ons_plan *plan) {
     ons_plan made = *plan;
     made.method = method;
@@ -23,46 +22,46 @@ static bool fits(ons_method method, const gpu_row *row, const ons_plan *plan) {
     return with_method(method, row, plan).method == method;
 }
 
-/* The thresholds of `auto` on a GPU. What they rest on stands beside each choice, as x copy. */
+/* The thresholds of `auto` on a GPU. The measurements stand beside each choice, as x copy. */
 #define RESULTS "benchmarks/results/cuda-h200-2026-11-22.json on an NVIDIA H200: "
 enum {
-    /* The most rows for each multiprocessor that blocks of several warps take where a warp could
-     * with 5 to 8 chunks a lane, and with more. */
+    /* The most rows for each multiprocessor that go to blocks of several warps, although a warp
+     * could hold a row: with 5 to 8 chunks a lane, and with more. */
     BLOCK_ROWS_A_MULTIPROCESSOR = 2,
     BLOCK_LONGER_ROWS_A_MULTIPROCESSOR = 8,
-    /* Rows that a block could hold, above so many bytes, go to a cluster where there are so few
-     * that as many blocks for each find a multiprocessor. */
+    /* Rows of more bytes than this go to a cluster, although a block could hold one, if they are so
+     * few that CLUSTER_BLOCKS_A_ROW blocks for each find a multiprocessor. */
     CLUSTER_ROW_BYTES = 1 << 14,
     CLUSTER_BLOCKS_A_ROW = 4,
-    /* The longest rows that a block takes where a cluster could, in bytes of the input: a longer
-     * row's block is alone on its multiprocessor, or nearly. */
+    /* The longest rows that go to a block although a cluster could hold them, in bytes of the
+     * input. The block of a longer row is alone on its multiprocessor, or nearly. */
     BLOCK_ROW_BYTES_16_BIT = 1 << 15,
     BLOCK_ROW_BYTES = 1 << 16,
-    /* The longest of 16 bits in packs of columns. */
+    /* The longest 16-bit rows in packs of columns. */
     BLOCK_COLUMN_LENGTH_16_BIT = 320,
-    /* The longest row, in chunks, of one value that a block takes where rows are few. */
+    /* The longest row with one value, in chunks, that goes to a block if rows are few. */
     VALUE_BLOCK_CHUNKS = 1 << 11,
-    /* The longest row that the grid takes, which is alone; scaled, as all below. `split` is faster
-     * for two. */
+    /* The longest row that goes to the grid, as the only row; scaled, like all that follow. For two
+     * rows `split` is faster. */
     GRID_ROW_LENGTH = 1 << 25,
-    /* The fewest rows for which clusters pay whose blocks have a multiprocessor each: in proportion
-     * to the memory's bandwidth too, with which `split` gets faster. */
+    /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. They also
+     * grow with the memory's bandwidth, since that makes `split` faster. */
     SMEM_ROWS_16_BIT = 45,
     SMEM_ROWS = 22,
-    /* The fewest rows of which a block each keeps all multiprocessors busy. */
+    /* The fewest rows that keep all multiprocessors busy with a block each. */
     ONLINE_ROWS = 256,
-    /* The longest of 16 bits that it has whatever L2 holds. */
+    /* The longest 16-bit row that goes to `online` regardless of the size of L2. */
     ONLINE_ROW_16_BIT = 1 << 18
 };
 
-/* The part of a memory's bandwidth at which a copy reads and writes: 4.23 of 4.8 TB/s on an H200,
- * in the run of RESULTS. */
+/* The share of a memory's bandwidth that a copy reaches: 4.23 of 4.8 TB/s on an H200, in the run of
+ * RESULTS. */
 static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
 
-/* Whether `online` is faster than `split`, which reads and writes as much in even shares: it takes
- * a block a row. For softmax of 16-bit rows it has less to compute; between packs it is level, and
- * slower above ONLINE_ROW_16_BIT (bfloat16 1023x262145). What of others is read twice it finds in
- * L2, where the rows in flight are not much more than that holds. */
+/* Whether `online` is faster than `split`, which reads and writes as much but in even shares:
+ * `online` has a block a row. For softmax of 16-bit rows it computes less. Between packs it is
+ * level, and above ONLINE_ROW_16_BIT slower (bfloat16 1023x262145). For other rows, its second read
+ * comes from L2 if the rows in flight are not much larger than L2. */
 static bool online_is_ahead(const gpu_row *row, int64_t row_bytes, const ons_plan *plan) {
     bool short_16_bit =
         !has_one_a_row(row) && row->contiguous && row->is_16_bit && plan->N <= ONLINE_ROW_16_BIT;
@@ -166,10 +165,10 @@ static choice choose_in_column_form(const gpu_row *row, ons_dtype dtype, const o
     return (choice){ONS_METHOD_split, "few rows, too long to be held: blocks share each 32", NULL};
 }
 
-/* Nothing is kept of a row: to read it tile by tile is enough. */
+/* Nothing is kept of a row, so reading it tile by tile is enough. */
 static choice choose_for_values(const gpu_row *row, const ons_plan *plan) {
     int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
-    /* half of the threads that find room read at the speed of the memory */
+    /* half of the threads that fit read at the speed of the memory */
     int64_t enough = (int64_t)row->gpu->threads_a_multiprocessor / 2 * row->gpu->multiprocessors;
     if (fits(ONS_METHOD_fused_warp, row, plan))
         return (choice){ONS_METHOD_fused_warp, "a warp reads the row at once: no barrier", NULL};
@@ -197,14 +196,15 @@ static choice choose_for_gradients(const gpu_row *row, const ons_plan *plan) {
     return (choice){ONS_METHOD_split, "rows too long to be held: blocks share each one", NULL};
 }
 
-/* Of one type, or of 16 bits that become float32; in the arithmetic that they ask for. */
+/* Whether x and y have one type, or x has 16 bits and y is float32. The arithmetic must be the one
+ * that these types ask for. */
 static bool has_types_of_rows(const ons_problem *problem) {
     ons_dtype x = problem->operand[ONS_X].dtype, y = problem->operand[ONS_Y].dtype;
     return problem->compute == ONS_FLOAT16 &&
            (x == y || (ons_dtype_size(x) == 2 && y == ONS_FLOAT32));
 }
 
-/* Nothing is to be done to the rows first. */
+/* Whether rows need no change before the operation. */
 static bool is_plain(const ons_problem *problem) {
     return has_types_of_rows(problem) && !problem->operand[ONS_WHERE].data &&
            !problem->operand[ONS_SCALE].data && problem->scale_by == 1.0 &&
@@ -218,14 +218,15 @@ static bool has_no_gaps(const ons_problem *problem, int dim) {
             y->stride[dim] == ons_dtype_size(y->dtype));
 }
 
-/* contiguous_rows */
+/* Whether contiguous_rows can take the rows. */
 static bool is_contiguous(const ons_problem *problem) {
     int last = problem->dims - 1;
     return is_plain(problem) && problem->dims <= 2 &&
            (problem->extent[last] == 1 || has_no_gaps(problem, last));
 }
 
-/* contiguous_gradients: all three of one type; scale, where it is one number, is the result's. */
+/* Whether contiguous_gradients can: all three arrays have one type. A scale that is one number
+ * multiplies the result. */
 static bool is_contiguous_gradient(const ons_problem *problem) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y],
                       *gradient = &problem->operand[ONS_GRADIENT];
@@ -238,7 +239,7 @@ static bool is_contiguous_gradient(const ons_problem *problem) {
              gradient->stride[inner] == ons_dtype_size(gradient->dtype)));
 }
 
-/* masked_rows: without gaps along the axis, whatever their mask and scale. */
+/* Whether masked_rows can: rows without gaps along the axis, with any mask and scale. */
 static bool is_masked(const ons_problem *problem) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
     const ons_operand *where = &problem->operand[ONS_WHERE];
@@ -250,8 +251,8 @@ static bool is_masked(const ons_problem *problem) {
            (!where->data || (where->stride[inner] & ~1ll) == 0);
 }
 
-/* Whether every row begins and ends with a pack in all arrays that have its shape: of as many
- * elements as the arithmetic's type has in 16 bytes. */
+/* Whether every row begins and ends with a pack, in all arrays that have its shape. A pack has as
+ * many elements as 16 bytes of the arithmetic's type. */
 static bool are_all_aligned(const ons_problem *problem, const ons_plan *plan) {
     const ons_operation_info *info = &ons_operations[problem->operation];
     const int64_t elements = 16 / ons_dtype_size(plan->compute);
@@ -271,9 +272,10 @@ static bool are_all_aligned(const ons_problem *problem, const ons_plan *plan) {
     return true;
 }
 
-/* staged.cuh: contiguous rows of one type that lie one after the other, from the same place in a
- * pack on in x and in y. Rows that all begin and end with a pack gain by it in softmax of 16 bits
- * alone, where they are no multiples of 32 bytes: those meet in the same banks of shared memory. */
+/* Whether rows can be staged (staged.cuh), and gain by it: contiguous rows of one type, one after
+ * the other, that begin at the same place in a pack in x and in y. If all rows begin and end with a
+ * pack, only softmax of 16-bit rows gains, and only if rows are no multiples of 32 bytes, since
+ * those meet in the same banks of shared memory. */
 static bool can_be_staged(const ons_problem *problem, const ons_plan *plan) {
     enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
@@ -287,7 +289,7 @@ static bool can_be_staged(const ons_problem *problem, const ons_plan *plan) {
             (((uintptr_t)x->data - (uintptr_t)y->data) % 16 == 0 && y->stride[0] == N * size));
 }
 
-/* The same of a row and its gradient: in all three from the same place in a pack on. */
+/* The same for a row and its gradient: all three begin at the same place in a pack. */
 static bool can_be_staged_twice(const ons_problem *problem, const ons_plan *plan) {
     const ons_role roles[] = {ONS_X, ONS_Y, ONS_GRADIENT};
     int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
@@ -301,8 +303,8 @@ static bool can_be_staged_twice(const ons_problem *problem, const ons_plan *plan
     return !plan->all_aligned;
 }
 
-/* packed_columns, of a problem in the column form: all packs of columns, as many as a chunk has
- * elements, lie at multiples of their size. */
+/* Whether packed_columns can take the columns, in the column form: all packs of columns lie at
+ * multiples of their size. A pack has as many columns as a chunk has elements. */
 static bool is_packed(const ons_problem *problem) {
     const ons_operand *const operands[] = {&problem->operand[ONS_X], &problem->operand[ONS_Y]};
     int inner = problem->dims - 2, pack = 4;
@@ -382,7 +384,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         plan->reason = chosen.reason;
         plan->measured = chosen.measured;
     }
-    /* by length alone: 16 bits have the float32 result, rounded */
+    /* depends on the length alone, so that 16-bit rows give the float32 result, rounded */
     if (plan->method == ONS_METHOD_fused)
         plan->method = !(gradient && columns) && row.chunks <= WARP * WARP_CHUNKS &&
                                fits(ONS_METHOD_fused_warp, &row, plan)

@@ -1,7 +1,7 @@
-/* plan/gpu_datasheets.c - GPUs that a plan can be made for without one, as their makers' data
- * sheets have them; the L2 of an H200 is what its driver says. How many clusters run at once no
- * sheet has: the H200's driver says 15 and 7, an H100 is the same chip, a B200 has 8 graphics
- * processing clusters. The planner asks only whether there are any. */
+/* plan/gpu_datasheets.c - GPUs for which a plan can be made without having one, from their makers'
+ * data sheets. The L2 of an H200 is from its driver. No sheet says how many clusters run at once.
+ * The H200's driver says 15 and 7, an H100 is the same chip, and a B200 has 8 graphics processing
+ * clusters. The planner asks only whether there are any. */
 #include "../api/onsoftmax.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20 };
@@ -17,7 +17,7 @@ const ons_gpu ons_known_gpus[] = {
     {.name = ""},
 };
 
-/* The next character of a name that is no space, letters as small ones. */
+/* The next character of a name that is not a space, as a small letter. */
 static int next_of(const char **name) {
     while (**name == ' ') ++*name;
     int c = (unsigned char)**name;

@@ -1,11 +1,11 @@
-/* plan/gpu_shape.c - the shape of a method on a GPU. Its lanes, chunks and blocks of a row are
- * functions of N, the types and the GPU alone, so that a row's bits are; the rows in a block may
- * depend on their number. */
+/* plan/gpu_shape.c - the shape of a method on a GPU. The lanes, chunks and blocks of a row depend
+ * only on N, the types and the GPU, so a row's bits do too. The number of rows in a block may
+ * depend on the number of rows. */
 #include "gpu.h"
 
 enum { CHUNK_OF_FLOATS = 4 };
 
-/* The family of kernels that has a method's name. */
+/* The family of kernels with a method's name. */
 static ons_family own_family(ons_method method) {
 #define ONS_FAMILY_EVERYWHERE(name) ONS_FAMILY_##name
 #define ONS_FAMILY_CUDA_ONLY(name) ONS_FAMILY_##name
@@ -19,7 +19,7 @@ static ons_family own_family(ons_method method) {
     return families[method];
 }
 
-/* A row as a family sees it that has kernels for some kinds of rows alone. */
+/* A row as a family sees it that has kernels only for some kinds of rows. */
 static gpu_row seen_by(ons_family family, const gpu_row *row) {
     static const ons_kinds_of_rows kinds[][2] = {
 #define ONS_FAMILY(name, rows, aligned_rows, values, aligned_values) \
@@ -38,7 +38,7 @@ static gpu_row seen_by(ons_family family, const gpu_row *row) {
     return seen;
 }
 
-/* Which methods take columns in packs. */
+/* Whether a method has kernels for columns in packs. */
 static bool has_packs(ons_method method) {
     return method == ONS_METHOD_fused_warp || method == ONS_METHOD_fused_block ||
            method == ONS_METHOD_cluster;
@@ -51,21 +51,21 @@ int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit) {
 
 enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 
-/* The most threads of a block of fused_warp, where a row fills a warp: few, so that less waits for
- * the last warp of a block. A GPU begins some 1.4 blocks a nanosecond, too few for 16-bit rows of
- * 520 in a block each. */
+/* The most threads of a block in fused_warp, if a row fills a warp. They are few, so that few warps
+ * wait for the last warp of a block. But a GPU begins only about 1.4 blocks a nanosecond, too few
+ * for 16-bit rows of 520 elements with a block each. */
 static int limit_of_warps(const gpu_row *row, int64_t rows) {
     return row->is_16_bit                                        ? 2 * WARP
            : rows >= scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu) ? WARP
                                                                  : WARP_ROW_THREADS;
 }
 
-/* The most chunks of a lane of a warp that a row has to itself. */
+/* The most chunks of a lane, if a row has a warp to itself. */
 static int warp_chunks(const gpu_row *row) {
     return row->is_16_bit ? WARP_CHUNKS_16_BIT : WARP_CHUNKS;
 }
 
-/* Of which rows the shapes of its kernels are. */
+/* The rows of the shapes for such a row in kernels.def. */
 static ons_warp_rows shapes_of(const gpu_row *row) {
     return row->is_16_bit ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 }
@@ -84,7 +84,7 @@ static void shape_warp(const gpu_row *row, int64_t *lanes, int64_t *chunks) {
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i].rows != shapes_of(row) || shapes[i].one_a_row != has_one_a_row(row)) continue;
-        /* a lane would write float32 in parts of sectors that others wait for */
+        /* a lane would write float32 in parts of sectors, and other lanes would wait */
         const bool few_lanes = shapes[i].lanes <= 2 && row->chunks > 2 * shapes[i].lanes;
         if (row->widened && few_lanes) continue;
         *lanes = shapes[i].lanes;
@@ -93,11 +93,11 @@ static void shape_warp(const gpu_row *row, int64_t *lanes, int64_t *chunks) {
     }
 }
 
-/* Fewer rows than these wait for what staging adds to a long row, and to one whose elements, where
- * it is they that are kept, are read again. */
+/* With fewer rows, staging delays long rows, and rows whose elements are read again because they
+ * are kept. */
 enum { MIN_STAGED_ROWS = 8192 };
 
-/* Whether a block's rows are staged in shared memory; and then the lanes of each. */
+/* Whether a block's rows are staged in shared memory, and then the lanes of each row. */
 static bool shape_staged(const gpu_row *row, const ons_plan *plan, int64_t *lanes) {
     static const struct {
         ons_warp_rows rows;
@@ -136,13 +136,13 @@ static void take_warp(const gpu_row *row, ons_plan *plan) {
     plan->longest_row = (in_rows ? WARP * warp_chunks(row) : WARP_CHUNKS) * row->chunk;
 }
 
-/* The chunks that all threads of whole warps have together, the same number each. */
+/* Chunks of a row, rounded up to whole warps with `chunks` chunks a thread. */
 static int64_t chunks_with(int chunks, const gpu_row *row) {
     return ceil_div(row->chunks, chunks * WARP) * chunks * WARP;
 }
 
-/* What an unaligned 16-bit row costs with so many chunks a thread: those of its warps, more the
- * more warps wait for each other and the more of a multiprocessor stays empty. */
+/* The cost of an unaligned 16-bit row with `chunks` chunks a thread: the chunks of its warps, and
+ * more if warps wait for each other or a part of the multiprocessor stays empty. */
 static double cost_unaligned(int chunks, const gpu_row *row) {
     int64_t warps = ceil_div(row->chunks, chunks * WARP);
     int64_t room = chunks > BLOCK_CHUNKS ? UNALIGNED_WARPS : BLOCK_THREADS / WARP;
@@ -150,8 +150,8 @@ static double cost_unaligned(int chunks, const gpu_row *row) {
     return (double)(warps * chunks) * (1 + waits) * (1 + empty / 2);
 }
 
-/* The code for more chunks than BLOCK_CHUNKS fills the instruction caches, and two warps are too
- * different to share it. */
+/* The code for more chunks than BLOCK_CHUNKS fills the instruction caches, and two warps differ too
+ * much to share it. */
 static int chunks_unaligned(const gpu_row *row) {
     if (row->chunks > UNALIGNED_ROW_CHUNKS) return BLOCK_CHUNKS;
     int best = BLOCK_CHUNKS;
@@ -163,8 +163,7 @@ static int chunks_unaligned(const gpu_row *row) {
     return best;
 }
 
-/* The chunks of a thread in fused_block. In short rows it has fewer, so that its block is soon
- * done. */
+/* The chunks of a thread in fused_block. Short rows have fewer, so that their blocks end soon. */
 static int block_chunks(const gpu_row *row) {
     if (has_one_a_row(row)) return BLOCK_CHUNKS;
     if (row->chunks <= WARP * WARP_CHUNKS) return SHORT_CHUNKS;
@@ -193,7 +192,7 @@ static void take_passes(const gpu_row *row, ons_plan *plan) {
     bool value = plan->method == ONS_METHOD_online && has_one_a_row(row) &&
                  plan->form == ONS_ROW_FORM && row->chunk == CHUNK_OF_FLOATS;
     int chunks = value ? VALUE_CHUNKS : TILE_CHUNKS;
-    /* of a row that is read once: the more a thread has of it, the less is merged */
+    /* a row that is read once: with more elements a thread, there is less to merge */
     int64_t share = value ? VALUE_TILES * chunks : chunks;
     int64_t threads = ceil_div(row->chunks, share) * row->threads_a_lane;
     plan->threads = (int)min_of(PASS_THREADS, ceil_div(threads, WARP) * WARP);
@@ -201,8 +200,8 @@ static void take_passes(const gpu_row *row, ons_plan *plan) {
     plan->blocks_a_row = 1;
 }
 
-/* The parts of a row: so many, of at least and at most so many chunks each; and the most there may
- * be, so that merging them stays cheap. */
+/* The number of parts of a row, their fewest and most chunks, and the most parts that are still
+ * cheap to merge. */
 enum {
     SPLIT_PARTS = 512,
     SPLIT_PART_CHUNKS = 1 << 12,
@@ -225,7 +224,7 @@ static void take_split(const gpu_row *row, ons_plan *plan) {
         ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row * row->part_bytes;
 }
 
-/* The most threads of a cluster's block. */
+/* The most threads of a block in a cluster. */
 static int longest_block(const gpu_row *row) {
     return row->contiguous && row->chunk == CHUNK_OF_FLOATS ? LONG_CLUSTER_THREADS
                                                             : CLUSTER_THREADS;
@@ -246,8 +245,8 @@ void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, 
     }
 }
 
-/* The blocks of a cluster, and the warps of each. 16-bit rows that are not whole packs are bound by
- * what their warps do, those without elements too: fewer of these then count twice. */
+/* The blocks of a cluster, and the warps of each. In 16-bit rows that are not whole packs the work
+ * of warps limits the speed, even of warps without elements. There these count double. */
 static void shape_cluster(const gpu_row *row, int64_t max_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
     bool is_16_bit = row->contiguous && row->is_16_bit;
@@ -263,7 +262,7 @@ static void shape_cluster(const gpu_row *row, int64_t max_blocks, ons_plan *plan
     ons_share_out(filled, room, max_warps, max_blocks, is_16_bit && !row->whole_packs, plan);
 }
 
-/* The chunks that a cluster of `blocks` holds where rows come to shared memory; 0: none fits. */
+/* The chunks that a cluster of `blocks` holds in cluster_smem; 0: no cluster fits. */
 static int64_t smem_chunks(const gpu_row *row, int blocks, const ons_plan *plan) {
     int64_t size = ons_dtype_size(plan->compute), held = MAX_SMEM_TILES;
     if ((blocks == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16) == 0) return 0;
@@ -272,7 +271,8 @@ static int64_t smem_chunks(const gpu_row *row, int blocks, const ons_plan *plan)
     return (int64_t)blocks * SMEM_THREADS * (CLUSTER_CHUNKS + held * SMEM_CHUNKS);
 }
 
-/* The fewest blocks that hold the row: of 8 blocks more find a multiprocessor than of 16. */
+/* Takes the fewest blocks that hold the row, since clusters of 8 blocks find more multiprocessors
+ * than clusters of 16. */
 static void take_smem(const gpu_row *row, ons_plan *plan) {
     int64_t of_8 = smem_chunks(row, 8, plan), of_16 = smem_chunks(row, 16, plan);
     if (max_of(of_8, of_16) * row->chunk <= plan->longest_row) return;
@@ -296,8 +296,8 @@ static void take_smem(const gpu_row *row, ons_plan *plan) {
         plan->rows, plan->blocks_a_row == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16);
 }
 
-/* Where rows are so few that a multiprocessor has at most one block: as many blocks as that allows,
- * and several warps for what is one warp's elsewhere (cluster_few_rows.cu). */
+/* If rows are so few that a multiprocessor has at most one block: takes as many blocks as that
+ * allows, and several warps for what is one warp's part otherwise (cluster_few_rows.cu). */
 static void share_among_few(const gpu_row *row, int64_t max_blocks, ons_plan *plan) {
     int64_t blocks = min_of(max_blocks, row->gpu->multiprocessors / max_of(plan->rows, 1));
     if (blocks < plan->blocks_a_row) return;
@@ -312,7 +312,7 @@ static void share_among_few(const gpu_row *row, int64_t max_blocks, ons_plan *pl
     plan->threads = (int)(of_block * sharers) * WARP;
     plan->elements_a_thread = (int)(CLUSTER_CHUNKS / sharers) * row->chunk;
     plan->family = ONS_FAMILY_cluster_few_rows;
-    plan->loader = ONS_CONTIGUOUS; /* of one value too, unlike cluster */
+    plan->loader = ONS_CONTIGUOUS; /* also for one value, unlike cluster */
 }
 
 static ons_status take_cluster(const gpu_row *row, bool contiguous, ons_plan *plan) {
@@ -334,14 +334,14 @@ static ons_status take_grid(const gpu_row *row, ons_plan *plan) {
     plan->threads = CLUSTER_THREADS;
     plan->blocks_a_row = min_of(row->gpu->multiprocessors, ceil_div(row->chunks, chunks_a_block));
     plan->elements_a_thread = CLUSTER_CHUNKS * row->chunk;
-    /* twice, since one row's are read while the next row's are written */
+    /* twice, since one row is read while the next is written */
     plan->workspace_bytes =
         2 * plan->blocks_a_row * plan->width * 2 * ons_dtype_size(plan->compute);
     return row->gpu->cooperative ? ONS_OK : ONS_E_NO_GRID;
 }
 
-/* Columns in packs: a thread has as many rows as a chunk has elements, and the less of each. Which
- * elements of a row are added up together stays what it is. */
+/* Columns in packs: a thread has as many rows as a chunk has elements, and less of each. The same
+ * elements of a row are added up together as before. */
 static void take_packs(const gpu_row *row, ons_plan *plan) {
     if (plan->method == ONS_METHOD_fused_warp) {
         int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;
@@ -355,7 +355,8 @@ static void take_packs(const gpu_row *row, ons_plan *plan) {
     }
 }
 
-/* Of operations that take a gradient; `split` shares its parts with the others. */
+/* For operations that take a gradient. The parts of `split` are the same as for other
+ * operations. */
 static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     static const int shapes[][2] = {
 #define ONS_GRADIENT_SHAPE(lanes, chunks) {lanes, chunks},
@@ -365,7 +366,7 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     const bool cluster = plan->method == ONS_METHOD_cluster;
     const int64_t threads = GRADIENT_THREADS / row->threads_a_lane;
     int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any, i = 0;
-    /* more chunks where there are kernels with more, for rows that gain by it or would not fit */
+    /* more chunks if there are such kernels, for rows that gain by it or would not fit */
     const bool has_more = cluster && row->contiguous && row->chunk == CHUNK_OF_FLOATS;
     const bool gains = row->is_16_bit && row->whole_packs;
     const bool more = has_more && (gains || row->chunks > blocks * threads * BLOCK_CHUNKS);

@@ -1,16 +1,16 @@
-/* plan/gpu_topk.c - the method and the shape of the operation that selects, on a GPU. Lanes,
- * chunks and blocks of a row are functions of N, k, the types and the GPU; those of a short row
- * also of the number of rows, which changes no bits: float32 is added up in any order. */
+/* plan/gpu_topk.c - the method and the shape of the operation that selects, on a GPU. The lanes,
+ * chunks and blocks of a row depend on N, k, the types and the GPU. For short rows they also depend
+ * on the number of rows. That changes no bits, since float32 is added up in any order. */
 #include "../cuda/topk/shapes.h"
 #include "gpu.h"
 
-/* An index has 32 bits, also one in the last tile behind the row. */
+/* An index has 32 bits, even past the row in its last tile. */
 #define LONGEST_ROW (((int64_t)1 << 32) - (1 << 16))
 
-/* The elements of a part of a row in split, more where there would be too many parts. */
+/* Elements of a part of a row in split. Parts are longer if there would be too many. */
 enum { PART = 1 << 14, MAX_PARTS = 256 };
 
-/* Rows without gaps and with nothing to be done first, in the arithmetic of their own type. */
+/* Rows without gaps that need no change, in the arithmetic of their own type. */
 static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *plan) {
     const ons_operand *x = &problem->operand[ONS_X];
     const int last = problem->dims - 1;
@@ -20,10 +20,10 @@ static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *p
            (problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype));
 }
 
-/* An entry takes 8 bytes, of float64 16: as a pair does. */
+/* An entry takes 8 bytes, or 16 for float64, as a pair does. */
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
-/* So many rows a multiprocessor, or fewer, are few. */
+/* A launch has few rows if it has at most so many for each multiprocessor. */
 enum { ROWS_A_MULTIPROCESSOR = 64 };
 
 typedef struct {
@@ -41,7 +41,7 @@ static bool is_for(topk_sorted_rows rows, const gpu_row *row, const ons_plan *pl
     }
 }
 
-/* The first shape, of those that put a row's elements in order, that holds it; or NULL. */
+/* The first shape of topk/sorted.cu that holds the row, or NULL. */
 static const sorted_shape *find_sorted(const gpu_row *row, int64_t k, const ons_plan *plan) {
     static const sorted_shape shapes[] = {
 #define ONS_TOPK_SORTED_SHAPE(rows, lanes, chunks, kept) {TOPK_##rows##_ROWS, lanes, chunks, kept},
@@ -85,8 +85,8 @@ static bool shape_warp(const gpu_row *row, int64_t k, ons_plan *plan) {
     return true;
 }
 
-/* Whether the tops and the queue of a block find room in its shared memory, beside what the kernel
- * declares itself: not those of float64 on every GPU. */
+/* Whether the tops and the queue of a block fit its shared memory, beside the kernel's own
+ * variables. In float64 they fit only on some GPUs. */
 static bool fits_tiles(const gpu_row *row, const ons_plan *plan) {
     enum { BESIDES = 8192 };
     const int64_t a_thread =
@@ -94,10 +94,10 @@ static bool fits_tiles(const gpu_row *row, const ons_plan *plan) {
     return TOPK_TILE_THREADS * a_thread + BESIDES <= row->gpu->shared_bytes;
 }
 
-/* The warps of a block that reads a row, or a part of one, tile by tile. A multiprocessor has room
- * for so many warps in all; they are blocks of such a size that their last wave over the rows is
- * the fullest. Of two such sizes the smaller: then some read while others are at the end of their
- * rows. Of float64 the number of warps changes bits, so that N alone says it. */
+/* The warps of a block that reads a row or a part tile by tile. A multiprocessor has room for a
+ * fixed number of warps. They form blocks of the size with the fullest last wave over the rows. Of
+ * two such sizes it takes the smaller: then some blocks read while others are at the end of their
+ * rows. In float64 the number of warps changes bits, so it depends on N alone. */
 static int64_t tile_warps(const gpu_row *row, const ons_plan *plan) {
     enum { SHORT_ROW = 1 << 16, MIN_WARPS = 3, MAX_WARPS = TOPK_TILE_THREADS / WARP };
     if (plan->method == ONS_METHOD_split) return MAX_WARPS;
@@ -163,7 +163,7 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
     if (plan->method == ONS_METHOD_fused_block) {
         plan->longest_row = (int64_t)TOPK_BLOCK_THREADS * TOPK_CHUNKS * row->chunk;
         const int64_t warps = ceil_div(row->chunks, TOPK_CHUNKS * WARP);
-        plan->threads = (int)(warps > 1 ? warps : 2) * WARP; /* one has no barrier */
+        plan->threads = (int)(warps > 1 ? warps : 2) * WARP; /* one warp has no barrier */
         return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
     }
     if (plan->method == ONS_METHOD_split || blocks < 2) return ONS_E_NO_CLUSTERS;
@@ -184,23 +184,25 @@ static ons_status take(ons_method method, const char *reason, const gpu_row *row
 
 enum {
     /* Up to so many rows, scaled, several blocks finish a row sooner than one. The second limit is
-     * for short rows, and for rows that one block reads slowly: 16-bit rows of no whole packs. */
+     * for short rows, and for rows that one block reads slowly: 16-bit rows that are not whole
+     * packs. */
     MAX_SHARED_ROWS = 64,
     MAX_SHARED_SHORT_ROWS = 128,
     SHARED_SHORT_ROW = 1 << 16,
-    /* The fewest elements of a row for each of its k largest that a cluster takes: it bounds the
-     * k-th by the largest element of each thread, which should be twice as many as k. */
+    /* The fewest elements of a row for each of its k largest in a cluster. The largest element of
+     * each thread bounds the k-th, so a row should have 2 k threads. */
     ELEMENTS_A_K = 50,
-    /* The most rows for each multiprocessor that a block takes where lanes of a warp could, and
-     * where more than three quarters of the row are wanted: such lanes take long for a large k. */
+    /* The most rows for each multiprocessor that go to a block although lanes of a warp could hold
+     * one. The second limit applies if more than three quarters of the row are wanted, since such
+     * lanes take long for a large k. */
     BLOCK_ROWS_A_MULTIPROCESSOR = 4,
     BLOCK_WHOLE_ROWS_A_MULTIPROCESSOR = 8,
     SMALL_K = 20,
     SORTED_K = 80
 };
 
-/* Whether a block is sooner done with few rows than half a warp each; or than fewer lanes, which
- * put 16-bit elements in order themselves. */
+/* Whether a block ends sooner than half a warp, if rows are few, or sooner than fewer lanes, which
+ * put 16-bit elements in order. */
 static bool is_for_block(const gpu_row *row, int64_t k, const ons_plan *plan) {
     const int64_t half_warp_has = WARP / 2 * WARP_CHUNKS;
     const bool whole = 4 * k > 3 * plan->N;

@@ -1,6 +1,6 @@
-/* plan.c - problem -> plan: which method, why, what it moves, the scratch it needs. plan/cpu.c and
- * plan/gpu_choice.c choose the method, plan/gpu_shape.c and plan/gpu_topk.c its shape; they hold
- * all thresholds. */
+/* plan.c - problem -> plan: the method, the reason for it, what it moves, and the scratch it needs.
+ * plan/cpu.c and plan/gpu_choice.c choose the method, plan/gpu_shape.c and plan/gpu_topk.c its
+ * shape. They hold all thresholds. */
 #include "plan.h"
 #include "../api/plan_facts.h"
 
@@ -13,10 +13,10 @@ static ons_dtype wider(ons_dtype a, ons_dtype b) {
 bool ons_method_takes(ons_method method, ons_operation operation, ons_device device) {
     const ons_operation_info *info = &ons_operations[operation];
     const bool on_cpu = device == ONS_CPU;
-    if (info->pair && method == ONS_METHOD_naive) return false; /* it has none */
+    if (info->pair && method == ONS_METHOD_naive) return false; /* naive has no maximum */
     if (!info->gradient && !info->selects) return true;
-    /* Without a maximum and without exponentials there is nothing for the others to do; and what
-     * reads a row once has no use for more. */
+    /* A gradient needs neither a maximum nor exponentials, so the other methods would add nothing.
+     * A selection reads a row once, so methods with more passes would add nothing. */
     switch (method) {
     case ONS_METHOD_AUTO:
     case ONS_METHOD_split: return true;
@@ -32,7 +32,7 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
 int ons_method_reads(ons_method method, ons_operation operation) {
     const int reads = ons_methods[method].reads;
     if (ons_operations[operation].selects) return 1;
-    /* of one value a row there is no pass that writes y from x */
+    /* for one value a row, no pass writes y from x */
     return ons_operations[operation].one_a_row && reads > 1 ? reads - 1 : reads;
 }
 
@@ -99,11 +99,13 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         plan->method = ONS_METHOD_split;
         plan->reason = "the pairs of the rows are given: their elements are read once";
     }
-    if (given && plan->method != ONS_METHOD_split) /* others find the pairs themselves */
+    if (given && plan->method != ONS_METHOD_split) /* other methods find the pairs themselves */
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;
-    if (operation->gradient || operation->selects) plan->measured = NULL; /* of softmax */
+    if (operation->gradient || operation->selects)
+        plan->measured = NULL; /* it was measured for
+                                * softmax */
     plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;
 }

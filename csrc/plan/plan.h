@@ -1,5 +1,5 @@
-/* plan.h - what plan.c asks of the two files that know a device's thresholds. Each finds the method
- * where plan->method is ONS_METHOD_AUTO, and its shape. */
+/* plan.h - the two planners, for the CPU and for GPUs, which hold their device's thresholds. Each
+ * chooses the method if plan->method is ONS_METHOD_AUTO, and sets its shape. */
 #ifndef ONS_PLAN_H
 #define ONS_PLAN_H
 
@@ -8,10 +8,10 @@
 ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan);
 ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan);
 
-/* ons_plan_reads (plan_facts.h) of an operation that selects, on a GPU. */
+/* ons_plan_reads (plan_facts.h) for an operation that selects, on a GPU. */
 int ons_topk_reads(const ons_plan *plan);
 
-/* The GPU that a plan is made for (ons_machine). */
+/* The GPU for which a plan is made (ons_machine). */
 void ons_gpu_to_plan_for(const ons_problem *problem, const ons_machine *machine, ons_gpu *gpu);
 
 #endif

@@ -1,14 +1,14 @@
-/* plan/times.c - how long a method takes, as it was measured: plan/measured_times.def has the times
- * of one GPU, over a grid of rows and lengths. Between the grid's points they are interpolated. And
- * what a time consists of: the launch, and reads that the cache serves. */
+/* plan/times.c - the time of a method, as it was measured. plan/measured_times.def has the times of
+ * one GPU over a grid of rows and lengths, and the times in between are interpolated. Also the
+ * parts of a time: the launch, and reads that the cache serves. */
 #include "../api/plan_facts.h"
 
 #include "gpu.h"
 
 #include <math.h>
 
-/* An entry of the table: what it is in its upper 5 bits, and a number in the lower 27. A time's
- * upper bits are the logarithm of its rows. */
+/* An entry of the table: its kind in the upper 5 bits, and a number in the lower 27. The upper bits
+ * of a time are log2 of its rows. */
 typedef uint32_t entry;
 enum { SHIFT = 27, LENGTH_IS_NEXT = 30, SERIES_IS_NEXT = 31 };
 #define ENTRY(what, number) ((entry)(what) << SHIFT | (entry)(number))
@@ -35,7 +35,7 @@ enum { COPIES = sizeof copies / sizeof *copies, TIMES = sizeof times / sizeof *t
 static double rows_of(entry time) { return ldexp(1, what_of(time)); }
 static double seconds_of(entry time) { return 1e-8 * number_of(time); }
 
-/* The time of so many rows of one length: interpolated; above the last in proportion. */
+/* The time of `rows` rows of one length: interpolated, and above the last entry in proportion. */
 static double at_rows(const entry *time, const entry *end, double rows) {
     const entry *last = end - 1;
     if (rows >= rows_of(*last)) return seconds_of(*last) * (rows / rows_of(*last));
@@ -44,8 +44,8 @@ static double at_rows(const entry *time, const entry *end, double rows) {
     return seconds_of(time[0]) + share * (seconds_of(time[1]) - seconds_of(time[0]));
 }
 
-/* The time of so many rows of N, from a series of lengths, the shortest first: interpolated; above
- * the last in proportion. */
+/* The time of `rows` rows of N elements, from a series of lengths, the shortest first:
+ * interpolated, and above the last length in proportion. */
 static double at_length(const entry *series, double rows, double N) {
     double shorter = 0, shorter_seconds = 0;
     while (series < times + TIMES && what_of(*series) == LENGTH_IS_NEXT) {
@@ -65,7 +65,7 @@ static double at_length(const entry *series, double rows, double N) {
     return shorter == 0 ? 0 : shorter_seconds * (N / shorter);
 }
 
-/* Whether a GPU is the one that was measured, the usual one, by what the planner knows of it. */
+/* Whether a GPU is the usual one, which was measured, as far as the planner knows. */
 static bool was_measured(const ons_gpu *gpu) {
     const ons_gpu *measured = &ons_known_gpus[0];
     return gpu->architecture == measured->architecture &&
@@ -73,7 +73,7 @@ static bool was_measured(const ons_gpu *gpu) {
            fabs(gpu->bandwidth / measured->bandwidth - 1) < 0.03;
 }
 
-/* Rows one after the other, without gaps, of one type, and nothing beside them. */
+/* Whether rows lie one after the other without gaps, have one type, and nothing else is given. */
 static bool is_what_was_measured(const ons_problem *problem, const ons_plan *plan) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
     if (problem->operation != ONS_OPERATION_softmax || problem->device != ONS_CUDA ||
@@ -90,7 +90,7 @@ static bool is_what_was_measured(const ons_problem *problem, const ons_plan *pla
     return true;
 }
 
-/* One of the two 16-bit types was measured: a method does the same with both. */
+/* Only one 16-bit type was measured, since a method does the same with both. */
 static ons_dtype measured_dtype(ons_dtype dtype) {
     return dtype == ONS_FLOAT16 ? ONS_BFLOAT16 : dtype;
 }
@@ -127,7 +127,7 @@ double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *
 double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
     if (problem->device != ONS_CUDA) return 0;
     const ons_dtype dtype = measured_dtype(problem->operand[ONS_X].dtype);
-    /* what selects has kernels of its own: no kernel is faster than the shortest copy */
+    /* selecting has kernels of its own: no kernel is faster than the shortest copy */
     const entry *at =
         ons_operations[problem->operation].selects ? NULL : find_series(dtype, true, plan->method);
     double least = at ? INFINITY : seconds_of(copies[0]);
@@ -136,9 +136,9 @@ double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
     return least;
 }
 
-/* What lies between two reads of an element, as a part of the GPU's L2: x of the rows that all
- * blocks have in work at once, or all of x if the method goes over the whole array before it reads
- * a row again. Up to 1 a second read finds its row in L2. */
+/* The bytes read between two reads of an element, as a fraction of the GPU's L2. They are the x of
+ * the rows that all blocks process at once, or all of x if the method goes over the whole array
+ * before it reads a row again. If it is at most 1, a second read finds its row in L2. */
 static double part_of_cache(const ons_problem *problem, const ons_gpu *gpu, const ons_plan *plan) {
     const double all = (double)ons_read_bytes(problem, plan), cache = (double)gpu->l2_bytes;
     if (plan->method == ONS_METHOD_split || plan->threads == 0) return all / cache;

@@ -1,16 +1,16 @@
-/* arguments.c - what the functions take, and status -> exception. */
+/* arguments.c - the arguments of the functions, and status -> exception. */
 #include "arguments.h"
 
 #include <string.h>
 
-/* Whether a device has a method that carries out the operation. */
+/* Whether a device has a method for the operation. */
 static bool has(ons_device device, ons_method method, ons_operation operation) {
     const ons_method_info *info = &ons_methods[method];
     return (device == ONS_CPU ? info->on_cpu : info->on_cuda) &&
            ons_method_takes(method, operation, device);
 }
 
-/* The names of those that a device has, auto first. */
+/* The names of the device's methods for the operation, auto first. */
 static PyObject *names_on(ons_device device, ons_operation operation) {
     PyObject *text = PyUnicode_FromString("auto");
     for (int i = 0; text && i < ONS_METHOD_COUNT; i++)
@@ -31,7 +31,7 @@ static PyObject *advice(const ons_problem *problem, const ons_machine *machine) 
     return text;
 }
 
-/* Of a method that does not carry out the operation on the device. */
+/* For a method that cannot do the operation on the device. */
 static void refuse_method(ons_method method, const ons_problem *problem, PyObject *names) {
     const bool on_cpu = problem->device == ONS_CPU;
     const char *where = ""; /* nowhere */
@@ -94,7 +94,7 @@ static const char *const keyword_names[KEYWORDS] = {
     "device", "keepdims", "operation", "pairs",  "k",     "log",   "sorted", "return_normalizer",
     "other",  "gives",    "compute",   "dtypes", "caches"};
 
-/* TypeError for a keyword that the function does not take. */
+/* Raises TypeError for an unknown keyword. */
 static void refuse_keyword(const char *function, PyObject *name, int keywords) {
     const char *known[KEYWORDS], *hint = ons_keyword_hint(name, keywords);
     for (int k = 0; k < KEYWORDS; k++)
@@ -128,7 +128,7 @@ int ons_take_arguments(const ons_signature *takes, PyObject *const *args, Py_ssi
         return -1;
     }
     for (Py_ssize_t i = first; i < count; i++) values[places[i - first]] = args[i];
-    int next = 0; /* names that come in the table's order are found at once */
+    int next = 0; /* names in the table's order are found at once */
     for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
         int tried = 0, k = next;
@@ -217,7 +217,7 @@ PyObject *ons_plain_k(PyObject *object) {
     return k;
 }
 
-/* The only axis that is reduced. 0 of a 0-d array. */
+/* The only reduced axis; 0 for a 0-d array. */
 static int take_one_axis(PyObject *axes, const ons_view *x, const bool *reduced, int *axis) {
     if (axes == Py_None) {
         PyErr_SetString(PyExc_TypeError, "axis is None: expected one axis");
@@ -261,7 +261,7 @@ int ons_take_threads(PyObject *object, int *threads) {
     if (!object) return 0;
     Py_ssize_t count = PyNumber_AsSsize_t(object, NULL);
     if (count == -1 && PyErr_Occurred()) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError)) /* what its __index__ raises stays */
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) /* other exceptions of its __index__ stay */
             PyErr_Format(PyExc_TypeError, "num_threads is %R: expected an int of at least 1",
                          object);
         return -1;

@@ -9,8 +9,8 @@ static int copy_view(const ons_caller *caller, ons_view *view) {
                : ons_gpu_copy_view(caller->module, caller->library, caller->stream, view);
 }
 
-/* What is read must not change while out is written: copies what out overlaps, but for x itself and
- * for a gradient. */
+/* Inputs must not change while out is written. Copies those that out overlaps, except x itself and
+ * a gradient. */
 static int keep_apart(const ons_caller *caller, ons_call_views *views) {
     const ons_view *out = &views->operand[ONS_Y];
     for (int role = 0; role < ONS_OPERANDS; role++) {
@@ -22,7 +22,7 @@ static int keep_apart(const ons_caller *caller, ons_call_views *views) {
     return 0;
 }
 
-/* The type of the array, or the narrowest that holds both inputs. */
+/* The type of the array, or the narrowest type that holds both inputs. */
 static ons_dtype type_of_inputs(const ons_call_views *views) {
     const ons_view *other = &views->operand[ONS_GRADIENT];
     ons_dtype x = views->operand[ONS_X].dtype, gradient = other->owner ? other->dtype : x;
@@ -30,31 +30,31 @@ static ons_dtype type_of_inputs(const ons_call_views *views) {
     return x == ONS_FLOAT64 || gradient == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
 }
 
-/* What tells the functions apart. The operation may be one of the keywords too, and then takes a
- * gradient where this one does. */
+/* The differences between the functions. A keyword may also name the operation, which takes a
+ * gradient if this one does. */
 typedef struct {
     const char *name;
-    int keywords; /* that it takes */
-    bool sums;    /* the result is what the rows add up */
+    int keywords; /* that the function has */
+    bool sums;    /* the result is the sums of the rows */
     ons_operation operation;
 } operation_function;
 
-/* A call, of which each step below fills in what the next ones need. It is too large to be cleared
+/* A call. Each step below fills in what the next steps need. It is too large to be cleared
  * first. */
 typedef struct {
     ons_caller caller;
     ons_signature takes;
-    bool sums;             /* as the function's */
+    bool sums;             /* from the function */
     PyObject *const *args; /* the array, or grad and output */
     ons_operation operation;
     PyObject *given[KEYWORDS], *axes;
     int threads, keepdims;
-    const ons_dtype *wanted, *computed; /* dtype= and compute=; NULL: not given */
-    ons_dtype dtypes[2];                /* what these point to */
+    const ons_dtype *wanted, *computed; /* dtype= and compute=; NULL if not given */
+    ons_dtype dtypes[2];                /* what `wanted` and `computed` point to */
     ons_call_views views;
     ons_method method;
     bool reduced[ONS_MAX_DIMS];
-    ons_view values; /* y with a dimension for each of x's, where it has one value a row */
+    ons_view values; /* y with x's dimensions, if it has one value a row */
     ons_problem problem;
 } operation_call;
 
@@ -62,14 +62,14 @@ static bool has_one_a_row(const operation_call *call) {
     return ons_operations[call->operation].one_a_row || call->sums;
 }
 
-/* Whether the function has an operator of torch, which autograd and compilers see. */
+/* Whether the function has an operator of torch that autograd and compilers see. */
 static bool has_operator(const operation_call *call) {
     return call->takes.keywords == OF_ROWS || call->takes.keywords == OF_VALUES;
 }
 
 static PyObject *array_of(const operation_call *call) { return call->args[call->takes.count - 1]; }
 
-/* ------- 1. The arguments, but for the arrays ------- */
+/* ------- 1. The arguments, except the arrays ------- */
 
 static int check_arguments(operation_call *call) {
     const ons_operation_info *info = &ons_operations[call->operation];
@@ -114,9 +114,9 @@ static int take_arguments(operation_call *call, Py_ssize_t count, PyObject *name
     return given[STREAM] ? ons_take_stream(given[STREAM], &call->caller.stream) : 0;
 }
 
-/* ------- 2. The arrays, as views of the operands that are read ------- */
+/* ------- 2. The arrays, as views of the inputs ------- */
 
-/* A TypeError of one of two arrays says which one. */
+/* Adds the name of the array to a TypeError about one of two arrays. */
 static void say_which(const char *name) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -170,7 +170,7 @@ static int take_others(operation_call *call) {
     return 0;
 }
 
-/* All in the order of one stream. */
+/* Puts all of them in the order of one stream. */
 static int join_operands(operation_call *call) {
     const ons_view *const operand = call->views.operand, *const x = &operand[ONS_X];
     void *stream = call->caller.stream;
@@ -193,7 +193,7 @@ static int take_operands(operation_call *call) {
     return take_others(call) < 0 ? -1 : join_operands(call);
 }
 
-/* ------- 3. Where the result goes ------- */
+/* ------- 3. The memory of the result ------- */
 
 static int make_result(operation_call *call) {
     const ons_view *x = &call->views.operand[ONS_X];
@@ -203,7 +203,7 @@ static int make_result(operation_call *call) {
     return ons_check_shape("the new result", y, x);
 }
 
-/* A value a row; or several of float64, which have a dimension of their own. */
+/* One value a row, or several float64 values, which have a dimension of their own. */
 static int make_values(operation_call *call) {
     const ons_operation_info *info = &ons_operations[call->operation];
     const int several = !call->sums ? 2 * info->pair : info->gradient ? 2 : ONS_PACKED_VALUES;
@@ -253,7 +253,7 @@ static int take_result(operation_call *call) {
     return call->given[OUT] ? use_out(call, library) : make_result(call);
 }
 
-/* ------- 4. The problem, its run, and what the caller gets ------- */
+/* ------- 4. The problem, its run, and the caller's result ------- */
 
 static int run(operation_call *call) {
     ons_view *const operand = call->views.operand;

@@ -1,4 +1,4 @@
-/* call_views.c - what the calls of all operations do with their arrays. */
+/* call_views.c - the work on arrays that the calls of all operations share. */
 #include "call_views.h"
 
 void ons_no_call_views(ons_call_views *views) {
@@ -21,8 +21,8 @@ int ons_check_shape(const char *name, const ons_view *y, const ons_view *x) {
     return -1;
 }
 
-/* Whether no Python code runs where an argument is converted, and no finalizer's: of NumPy's and
- * torch's own arrays, and numbers. */
+/* Whether converting an argument runs no Python code, not even a finalizer: for NumPy's and torch's
+ * own arrays, and numbers. */
 static bool is_inert(const ons_module *module, PyObject *object) {
     return !object || PyFloat_CheckExact(object) || PyLong_CheckExact(object) ||
            PyArray_CheckExact(object) || ons_is_tensor(module, object);
@@ -71,7 +71,7 @@ int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const g
             return -1;
     }
     PyObject *stream_owner = given[STREAM] ? given[STREAM] : x->stream_owner;
-    /* beside indices the pairs are a result too; elsewhere they are given */
+    /* with indices the pairs are a result too; otherwise they are given */
     static const ons_role results[] = {ONS_Y, ONS_INDICES, ONS_STATISTIC};
     int count = views->operand[ONS_INDICES].owner ? 3 : 1;
     for (int i = 0; i < count; i++) {
@@ -110,7 +110,7 @@ static int run_call(const ons_caller *caller, const ons_problem *problem, ons_me
         if (!scratch) return -1;
     }
     if (status == ONS_OK) {
-        /* a launch waits where the GPU's queue is full */
+        /* a launch waits if the GPU's queue is full */
         if (problem->device == ONS_CUDA || plan.rows * plan.N >= ONS_GIL_ELEMENTS) {
             Py_BEGIN_ALLOW_THREADS status = ons_run(problem, &plan, workspace);
             Py_END_ALLOW_THREADS
@@ -118,7 +118,7 @@ static int run_call(const ons_caller *caller, const ons_problem *problem, ons_me
             status = ons_run(problem, &plan, NULL);
         }
     }
-    Py_XDECREF(scratch); /* free for what comes after on the stream */
+    Py_XDECREF(scratch); /* free for later work on the stream */
     if (status == ONS_OK) return 0;
     ons_set_error(status, method, problem, &machine, &plan);
     return -1;

@@ -1,5 +1,5 @@
-/* describe.c - plan() and methods() as dicts, of which onsoftmax/_describe.py makes objects; and an
- * array as softmax takes it, for explain. */
+/* describe.c - plan() and methods() as dicts, from which onsoftmax/_describe.py makes objects, and
+ * an array as softmax sees it, for explain. */
 #include "arguments.h"
 
 #include "../api/plan_facts.h"
@@ -8,10 +8,10 @@
 
 static const char *const keeps_names[] = {"nothing", "tile", "row"};
 
-/* Arrays that only a plan is made for lie nowhere: an address as allocators give them. */
+/* An array that exists only for a plan gets an address like those of allocators. */
 static char *const NOWHERE = (char *)4096;
 
-/* A view of a C-ordered array of that shape which nobody will read. */
+/* A view of a C-ordered array of that shape. Nobody reads it. */
 static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
     ons_no_view(view);
     view->data = NOWHERE;
@@ -43,7 +43,7 @@ static int view_of_shape(PyObject *shape, ons_dtype dtype, ons_view *view) {
     return 0;
 }
 
-/* The device, and the GPU that is named in its place. */
+/* The device, or the GPU that is named instead. */
 static int take_device(PyObject *object, ons_device *device, const ons_gpu **gpu) {
     const char *name = object && !PyUnicode_Check(object) ? "" : "cpu";
     Py_ssize_t size = 0;
@@ -63,7 +63,8 @@ static int take_device(PyObject *object, ons_device *device, const ons_gpu **gpu
     return -1;
 }
 
-/* The array, or an array of the shape, and its result; and the GPU that is named. */
+/* The views of the array, or of an array of the shape, and of its result; and the GPU that is
+ * named. */
 static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYWORDS], ons_view *x,
                       ons_view *y, const ons_gpu **gpu) {
     const ons_caller caller = {.module = module};
@@ -93,8 +94,8 @@ static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYW
     return 0;
 }
 
-/* Adds the facts of a plan on a GPU to those of any. What only a driver can tell is None without
- * one, and where the GPU was named. */
+/* Adds the facts of a plan on a GPU. Facts that only a driver knows are None without a driver, or
+ * if the GPU was named. */
 static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_machine *machine,
                          const ons_plan *plan) {
     ons_kernel_facts kernel;

@@ -1,11 +1,11 @@
-/* device_array.c - onsoftmax.DeviceArray: the result for a GPU array of no library that would take
- * it back, and what a JAX array is made of.
+/* device_array.c - onsoftmax.DeviceArray: the result for a GPU array whose library cannot take it
+ * back. A JAX array is also made from it. Its memory is allocated, written and freed in the order
+ * of one stream, so nothing waits. A consumer of DLPack names a stream, and the memory is freed
+ * only after the work on that stream so far.
  *
- * Its memory is allocated, written and freed in the order of one stream, so nothing waits. Whoever
- * is lent it by DLPack names a stream: what that does by then is waited for before the memory is
- * freed. A library that hands over an array for reading promises its memory as long as we hold its
- * capsule, and knows nothing of our stream. So the capsule is kept as long as the result: who reads
- * the result has waited for what wrote it, and who drops it unread does not mind what it holds. */
+ * A library that lends an array by DLPack guarantees its memory as long as we hold the capsule, and
+ * knows nothing of our stream. So the result keeps the capsule: whoever reads the result has waited
+ * for the kernel that wrote it. Whoever drops it unread does not care about its contents. */
 #include "device_array.h"
 
 bool ons_python_is_gone(void) { return !Py_IsInitialized() || ons_is_finalizing(); }

@@ -1,21 +1,21 @@
-/* device_export.c - how a DeviceArray is handed on: DLPack, CUDA Array Interface, a copy. */
+/* device_export.c - exports a DeviceArray: DLPack, CUDA Array Interface, a copy. */
 #include "device_array.h"
 
 #include <stdlib.h>
 
-/* What a capsule holds: one of the two headers, and the lengths that they point to. */
+/* The content of a capsule: one of the two headers, and the lengths to which it points. */
 typedef struct {
     union {
         dlpack_managed legacy;
         dlpack_managed_versioned versioned;
     } header;
     PyObject *array;
-    bool is_read; /* in the order of `reader`, a stream that lives as long as what reads */
+    bool is_read; /* by `reader`, a stream that lives as long as the reader */
     void *reader;
     int64_t shape[ONS_MAX_DIMS], strides[ONS_MAX_DIMS];
 } exported;
 
-/* Called by the consumer, from any thread and at any time. */
+/* The consumer may call it from any thread, at any time. */
 static void drop(exported *self) {
     if (ons_python_is_gone()) return;
     PyGILState_STATE state = PyGILState_Ensure();
@@ -83,7 +83,7 @@ static PyObject *capsule_of(ons_device_array *array, bool versioned, bool copied
     return capsule;
 }
 
-/* stream= of __dlpack__: *given false where the consumer wants no order, -1. */
+/* stream= of __dlpack__. *given is false if the consumer wants no order (-1). */
 static int take_consumer(PyObject *object, void **stream, bool *given) {
     *stream = NULL;
     *given = true;
@@ -132,7 +132,7 @@ static int wants_version(PyObject *version, bool *versioned) {
     return 0;
 }
 
-/* The same in memory of its own, in the order of the same stream. */
+/* A copy in memory of its own, in the order of the same stream. */
 static PyObject *copy_of(ons_module *module, ons_device_array *array) {
     PyObject *copy = ons_new_device_array(module, array->gpu, array->stream, array->dtype,
                                           array->ndim, array->shape);

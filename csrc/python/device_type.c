@@ -3,7 +3,7 @@
 
 #include <structmember.h>
 
-/* At the end of the process the driver takes all memory back, and may be gone already. */
+/* At the end of the process the driver frees all memory, and may be gone already. */
 static void dealloc(ons_device_array *self) {
     PyTypeObject *type = Py_TYPE(self);
     if (self->memory && !ons_python_is_gone())
@@ -14,7 +14,7 @@ static void dealloc(ons_device_array *self) {
     Py_DECREF(type);
 }
 
-/* (shape[0], ...) or, with sizes, the bytes from one element to the next. */
+/* The shape, or with `strides` the bytes between elements of each dimension. */
 static PyObject *lengths(const ons_device_array *self, bool strides) {
     PyObject *tuple = PyTuple_New(self->ndim);
     int64_t stride = ons_dtype_size(self->dtype);

@@ -48,11 +48,12 @@ enum {
 };
 enum { DLPACK_READ_ONLY = 1, DLPACK_COPIED = 2 };
 
-/* The C exchange API: the capsule "dlpack_exchange_api" that is an attribute of the array's type.
- * All but the allocator return 0, or -1 with an exception set. */
+/* The C exchange API: the capsule "dlpack_exchange_api" is an attribute of the array's type. All
+ * functions but the allocator return 0, or -1 with an exception set. */
 typedef struct dlpack_exchange {
     uint32_t major, minor;
-    const struct dlpack_exchange *previous; /* an older one; alike in these first three alone */
+    const struct dlpack_exchange *previous; /* an older version; only these first three fields are
+                                             * the same */
     int (*allocate)(dlpack_tensor *prototype, dlpack_managed_versioned **out, void *context,
                     void (*set_error)(void *context, const char *kind, const char *message));
     int (*managed_from_object)(void *object, dlpack_managed_versioned **out);
@@ -61,7 +62,7 @@ typedef struct dlpack_exchange {
     int (*current_stream)(int32_t device_type, int32_t device_id, void **out);
 } dlpack_exchange;
 
-/* The names of capsules that nobody has taken yet. */
+/* Names of capsules that nobody has taken yet. */
 #define DLPACK_LEGACY "dltensor"
 #define DLPACK_VERSIONED "dltensor_versioned"
 

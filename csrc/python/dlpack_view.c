@@ -1,10 +1,10 @@
-/* dlpack_view.c - looks at an array that its library hands over by DLPack. */
+/* dlpack_view.c - makes a view of an array that its library lends by DLPack. */
 #include "views.h"
 
 static const char HELD[] = "onsoftmax_dlpack";
 
-/* The capsule that keeps a consumed tensor frees it the way its producer asks, who may run Python:
- * an exception that is under way is put aside. */
+/* The capsule of a consumed tensor frees it by its producer's function. This may run Python, so a
+ * pending exception is put aside. */
 static void release_legacy(PyObject *capsule) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -27,8 +27,8 @@ PyObject *ons_hold_managed(dlpack_managed_versioned *managed) {
     return held;
 }
 
-/* Whether __dlpack_device__ says that the array is on a GPU, and on which; an array without it is
- * on the CPU. */
+/* Whether __dlpack_device__ says that the array is on a GPU, and on which one. An array without it
+ * is on the CPU. */
 static int is_on_gpu(ons_module *module, PyObject *array, int *number) {
     PyObject *place = PyObject_CallMethodNoArgs(array, module->names.dlpack_device);
     int type = 0;
@@ -43,14 +43,15 @@ static int is_on_gpu(ons_module *module, PyObject *array, int *number) {
     return known ? type == DLPACK_CUDA || type == DLPACK_CUDA_MANAGED : -1;
 }
 
-/* DLPack's number for a stream: 1 is the legacy default one, -1 asks for no order. */
+/* DLPack's number of a stream: 1 is the legacy default stream, -1 asks for no order. */
 static PyObject *stream_number(bool own_stream, void *stream) {
     if (own_stream) return PyLong_FromLong(-1);
     return stream ? PyLong_FromVoidPtr(stream) : PyLong_FromLong(1);
 }
 
-/* array.__dlpack__(max_version=(1, 3)), with stream= on a GPU, which is the current one meanwhile:
- * torch refuses otherwise. And as it was before versions where that is not understood. */
+/* array.__dlpack__(max_version=(1, 3)), on a GPU with stream=. The array's GPU is the current one
+ * meanwhile, since torch refuses otherwise. If the array does not know these keywords, calls it as
+ * before DLPack had versions. */
 static PyObject *capsule_of(ons_module *module, PyObject *array, bool own_stream, void *stream) {
     int number_of_gpu, before = -1;
     int gpu = is_on_gpu(module, array, &number_of_gpu);
@@ -78,7 +79,7 @@ static PyObject *capsule_of(ons_module *module, PyObject *array, bool own_stream
     return capsule;
 }
 
-/* NumPy's number for an integer type or bool, -1 for any other. */
+/* NumPy's number of an integer type or bool, or -1. */
 static int count_type(dlpack_dtype given) {
     static const int ints[] = {NPY_INT8, NPY_INT16, NPY_INT32, NPY_INT64};
     static const int uints[] = {NPY_UINT8, NPY_UINT16, NPY_UINT32, NPY_UINT64};
@@ -92,7 +93,7 @@ static int count_type(dlpack_dtype given) {
     return given.code == DLPACK_INT ? ints[width] : given.code == DLPACK_UINT ? uints[width] : -1;
 }
 
-/* Puts the integers that the view shows as float64 in its place; NumPy converts them. */
+/* Replaces the view of integers by a view of float64 numbers, which NumPy converts. */
 static int float_counts(ons_module *module, int type, ons_view *view) {
     PyObject *shown = ons_numpy_of(view, type);
     PyArrayObject *floating = shown ? ons_numpy_floating(module, (PyArrayObject *)shown) : NULL;
@@ -107,7 +108,7 @@ static int float_counts(ons_module *module, int type, ons_view *view) {
     return status;
 }
 
-/* What NumPy, ml_dtypes and torch call a type: a new string. */
+/* The name of a type in NumPy, ml_dtypes and torch, as a new string. */
 static PyObject *dtype_text(dlpack_dtype given) {
     enum { OTHERS = 7 };
     static const char *const kinds[OTHERS] = {[DLPACK_INT] = "int",
@@ -133,7 +134,7 @@ static PyObject *dtype_text(dlpack_dtype given) {
     return text;
 }
 
-/* TypeError for an array whose type its role does not take. */
+/* TypeError for a type that an array's role does not allow. */
 static int refuse_dtype(dlpack_dtype given, ons_role role) {
     PyObject *text = dtype_text(given);
     const char *const floats = "expected float16, bfloat16, float32 or float64";
@@ -166,7 +167,7 @@ static int dtype_of(dlpack_dtype given, ons_role role, ons_dtype *dtype) {
     return 0;
 }
 
-/* Integers and bool in the input become float64 where NumPy can read them. */
+/* Integers and bool in the input become float64 if NumPy can read them. */
 static int take_type(const dlpack_tensor *tensor, ons_role role, ons_view *view, int *counts) {
     *counts = -1;
     if (role == ONS_WHERE) {
@@ -227,7 +228,7 @@ int ons_view_tensor(ons_module *module, const dlpack_tensor *tensor, ons_role ro
     return counts < 0 ? 0 : float_counts(module, counts, view);
 }
 
-/* Takes what the capsule holds: it is released with view->held. */
+/* Takes the content of the capsule. view->held releases it. */
 static int take_capsule(PyObject *capsule, ons_role role, ons_view *view,
                         const dlpack_tensor **tensor) {
     if (PyCapsule_IsValid(capsule, DLPACK_VERSIONED)) {

@@ -1,6 +1,5 @@
-/* exchange.c - any array -> view, and the result -> the caller's own type. What another library
- * must be asked for (a conversion, a JAX array from memory) is a few lines of Python in
- * _libraries. */
+/* exchange.c - any array -> view, and the result -> the caller's own type. A few lines of Python in
+ * _libraries do what only another library can do (a conversion, a JAX array from memory). */
 #include "views.h"
 
 static bool is_scalar(PyObject *object) {
@@ -41,18 +40,18 @@ static int view_any_numpy(ons_module *module, PyObject *object, ons_view *view) 
     return status;
 }
 
-/* What NumPy makes of a plain Python value. */
+/* The NumPy array of a plain Python value. */
 static PyObject *array_of_plain(PyObject *object) {
     PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
     if (!array || !(PyList_Check(object) || PyTuple_Check(object))) return array;
-    if (PyArray_SIZE((PyArrayObject *)array) == 0) { /* an empty list says nothing of a type */
+    if (PyArray_SIZE((PyArrayObject *)array) == 0) { /* an empty list has no type */
         PyObject *floating = PyArray_Cast((PyArrayObject *)array, NPY_DOUBLE);
         Py_SETREF(array, floating);
     }
     return array;
 }
 
-/* An array of another library than NumPy. */
+/* An array of a library other than NumPy. */
 static int take_foreign(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view,
                         ons_library *library) {
     ons_module *module = caller->module;
@@ -70,7 +69,7 @@ static int take_foreign(const ons_caller *caller, PyObject *object, ons_role rol
         ons_release_view(view);
         return -1;
     }
-    /* (library, what to look at): an array, what hands one over by DLPack, or a description; for
+    /* (library, what to view): an array, an object that lends one by DLPack, or a description; for
      * ONS_BY_OPERATOR, a ByOperator */
     PyObject *prepared = ons_call_library(module, "prepare", "(Oi)", object, (int)role), *array;
     int number, status = -1;
@@ -174,11 +173,11 @@ fail:
 }
 
 int ons_check_unchanged(ons_module *module, const char *name, const ons_view *view) {
-    /* what DLPack handed over stays as it is, and so does a DeviceArray */
+    /* memory lent by DLPack does not change, and neither does a DeviceArray */
     if (!view->owner || view->held) return 0;
     ons_role role = view->dtype == ONS_BOOL ? ONS_WHERE : ONS_X;
     ons_view now;
-    int seen; /* 0: it can no longer be looked at */
+    int seen; /* 0: it can no longer be viewed */
     ons_no_view(&now);
     if (PyArray_Check(view->owner))
         seen = ons_view_numpy(module, (PyArrayObject *)view->owner, &now) < 0 ? -1 : 1;
@@ -197,7 +196,8 @@ int ons_check_unchanged(ons_module *module, const char *name, const ons_view *vi
     return -1;
 }
 
-/* An array like NumPy's own behind the view, or like the part of it that the view is. */
+/* An array like the NumPy array behind the view. If the view shows only a part of it, the new array
+ * is like this part. */
 static PyObject *new_like(const ons_view *like, PyArray_Descr *descr) {
     PyArrayObject *behind = (PyArrayObject *)like->owner;
     bool whole = PyArray_NDIM(behind) == like->ndim;
@@ -212,8 +212,7 @@ static PyObject *new_like(const ons_view *like, PyArray_Descr *descr) {
     return array;
 }
 
-/* A NumPy array of that shape, in the memory order of the array behind it where it has its shape.
- */
+/* A NumPy array of that shape. If the array behind it has this shape, also in its memory order. */
 static int new_numpy(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
                      ons_view *view) {
     npy_intp shape[ONS_MAX_DIMS];

@@ -1,5 +1,5 @@
-/* functions.c - the operations as functions of the module. What is an operation's own of a
- * docstring stands in its file. */
+/* functions.c - the operations as functions of the module. The file of an operation has its own
+ * part of the docstring. */
 #include "arguments.h"
 
 #define SIGNATURE_OF_ROW                                                                \
@@ -132,7 +132,7 @@
     ARRAY_AND_AXIS WHERE_AND_SCALE STREAM_TO_THREADS \
         "array of float64, of the input's kind, and of its shape without axis, with 2 behind\n"
 
-/* Its own text says all. */
+/* Its own part has everything. */
 #define PARAMETERS_OF_TOPK ""
 
 #define KINDS                                                                                     \
@@ -182,7 +182,7 @@
     "--------\n"                                                                                   \
     ">>> import onsoftmax as ons\n"
 
-/* The call by the operator that a ByOperator, which is dropped, names; else its exception. */
+/* Calls the operator that a ByOperator names, or raises its exception. It drops the ByOperator. */
 static PyObject *call_operator(PyObject *self, PyObject *by_operator, const char *name,
                                PyObject *const *args, Py_ssize_t count, PyObject *names) {
     PyObject *called =

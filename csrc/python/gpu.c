@@ -1,9 +1,9 @@
-/* gpu.c - arrays on a GPU: where they lie, and what is said of CUDA's errors. */
+/* gpu.c - arrays on a GPU, and the exceptions for CUDA's errors. */
 #include "views.h"
 
 #include <string.h>
 
-/* cudaError_t, of which this folder includes no header. */
+/* Values of cudaError_t: this folder includes no header of CUDA. */
 enum { CUDA_OUT_OF_MEMORY = 2, CUDA_NO_DRIVER = 35, CUDA_NO_GPU = 100 };
 
 void ons_set_gpu_error(ons_status status) {
@@ -111,7 +111,7 @@ int ons_check_lengths(const ons_view *view) {
     return 0;
 }
 
-/* The GPU of an address whose producer names none; the first one for an empty array. */
+/* The GPU of an address, if its producer names none; GPU 0 for an empty array. */
 static int find_gpu(ons_module *module, ons_view *view) {
     view->gpu = 0;
     if (!view->data) return 0;
@@ -139,7 +139,9 @@ int ons_view_described(ons_module *module, PyObject *description, ons_role role,
     if (ons_check_gpu(module, view->gpu) < 0 || dtype_named(dtype, role, &view->dtype) < 0)
         return -1;
     if (stream != Py_None) view->stream = PyLong_AsVoidPtr(stream);
-    if (view->stream == (void *)1) view->stream = NULL; /* CUDA's name for the legacy default one */
+    if (view->stream == (void *)1)
+        view->stream = NULL; /* CUDA's handle of the legacy default
+                              * stream */
     view->ndim = (int)PyTuple_GET_SIZE(shape);
     if (PyTuple_GET_SIZE(shape) > ONS_MAX_DIMS ||
         (strides != Py_None &&

@@ -1,4 +1,4 @@
-/* gpu_memory.c - memory on a GPU beside a call's arrays: scratch, copies. */
+/* gpu_memory.c - memory on a GPU besides a call's arrays: scratch and copies. */
 #include "device_array.h"
 
 PyObject *ons_gpu_memory(ons_module *module, ons_library library, int gpu, void *stream,

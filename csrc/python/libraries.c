@@ -1,4 +1,4 @@
-/* libraries.c - what is called of NumPy, by its table of C functions, and of _libraries. */
+/* libraries.c - calls of NumPy, through its table of C functions, and of _libraries. */
 #define ONS_IMPORTS_NUMPY
 #include "views.h"
 
@@ -21,7 +21,7 @@ PyObject *ons_call_library(ons_module *module, const char *function, const char 
         if (!libraries) return NULL;
         if (!__atomic_compare_exchange_n(&module->libraries, &none, libraries, false,
                                          __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-            Py_DECREF(libraries); /* another thread has it already, and it is the same */
+            Py_DECREF(libraries); /* another thread has imported it already */
     }
     va_list values;
     va_start(values, format);

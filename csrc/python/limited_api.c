@@ -1,5 +1,5 @@
-/* limited_api.c - functions that some CPython exports and the limited API of 3.10 has not: weak, so
- * that the module loads without them. */
+/* limited_api.c - functions that some versions of CPython export, but the limited API of 3.10
+ * lacks. They are weak, so that the module loads without them. */
 #include "views.h"
 
 /* From 3.11 on. */
@@ -22,7 +22,7 @@ done:
     return result;
 }
 
-/* The first from 3.13 on, the second before. */
+/* The first exists from 3.13 on, the second before. */
 __attribute__((weak)) int Py_IsFinalizing(void);
 __attribute__((weak)) int _Py_IsFinalizing(void);
 

@@ -1,10 +1,10 @@
-/* limited_api.h - what the limited API of CPython 3.10 lacks, in which a build for 3.10 and later
- * is written (see setup.py). A free-threaded build has the whole API. */
+/* limited_api.h - what the limited API of CPython 3.10 lacks. A build for 3.10 and later uses only
+ * this API (setup.py). A free-threaded build has the whole API. */
 #ifndef ONS_PYTHON_LIMITED_API_H
 #define ONS_PYTHON_LIMITED_API_H
 
-/* As PyObject_Vectorcall: `count` values by position, and behind them those of the names, a tuple
- * or NULL. */
+/* As PyObject_Vectorcall: `count` positional values, followed by the values of `names`, a tuple or
+ * NULL. */
 PyObject *ons_vectorcall(PyObject *called, PyObject *const *values, size_t count, PyObject *names);
 /* Whether Python is about to end. */
 int ons_is_finalizing(void);
@@ -18,7 +18,7 @@ int ons_is_finalizing(void);
 #define PyTuple_SET_ITEM PyTuple_SetItem
 #define PyUnicode_AsUTF8(text) PyUnicode_AsUTF8AndSize(text, NULL)
 
-/* The old value last: to drop it may run Python code. */
+/* Drops the old value last, since dropping it may run Python code. */
 #define Py_SETREF(variable, value)                   \
     do {                                             \
         PyObject *replaced = (PyObject *)(variable); \

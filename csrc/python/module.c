@@ -29,8 +29,8 @@ static PyObject *isa_names(void) {
     return names;
 }
 
-/* Whether the build has machine code for a GPU: that of its major version and of no later minor
- * one. The driver compiles PTX for other GPUs. */
+/* Whether the build has machine code for a GPU. Code of the same major version and of no later
+ * minor version runs on it. The driver compiles PTX for other GPUs. */
 static bool has_machine_code(const char *architectures, int gpu) {
     for (const char *at = architectures; *at; at += strcspn(at, ";"), at += *at == ';') {
         char *end;
@@ -40,7 +40,7 @@ static bool has_machine_code(const char *architectures, int gpu) {
     return false;
 }
 
-/* What there is of CUDA: built or not, and the GPUs' names. Asks CUDA. */
+/* What was found of CUDA: whether it is built in, and the GPUs' names. It calls CUDA. */
 static PyObject *cuda_found(void) {
     int count;
     if (!ons_has_cuda()) return PyUnicode_FromString("not built; to have it, " ONS_TO_HAVE_CUDA);
@@ -175,7 +175,7 @@ static int intern_names(ons_names *names) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* What Python and C both know by a number. */
+/* Numbers that Python and C share. */
 static int add_constants(PyObject *module) {
     static const struct {
         const char *name;
@@ -231,7 +231,7 @@ static int module_exec(PyObject *self) {
     return add_constants(self) < 0 ? -1 : ons_add_operations(self);
 }
 
-/* Every object that the module holds, for the two functions that Python's collector calls. */
+/* All objects that the module holds, for the two functions of Python's garbage collector. */
 static PyObject **const *held(ons_module *module, PyObject **all[36]) {
     ons_torch *torch = &module->torch;
     ons_names *names = &module->names;

@@ -1,10 +1,9 @@
-/* numpy_memory.c - memory for large results: in huge pages, and kept for the next result of the
- * size for a while. Most of what a result in fresh memory costs is the system giving and clearing
- * its pages (time without out= in benchmarks/results/cpu-*.json).
- *
- * The array owns its memory as any other does, with a handler of its own for it (NEP 49). What is
- * kept is marked as free to take (MADV_FREE): the system has it back when it wants memory, and the
- * pages come back as zeros if they are used after that. */
+/* numpy_memory.c - memory for large results. It is in huge pages, and is kept for a while for the
+ * next result of the same size. Most of the cost of a result in fresh memory is that the system
+ * provides and clears its pages (time without out= in benchmarks/results/cpu-*.json). The array
+ * owns its memory like any other, with a memory handler of its own (NEP 49). Kept memory is marked
+ * as free (MADV_FREE): the system may take it when it needs memory, and its pages are zeros if they
+ * are used after that. */
 #define _GNU_SOURCE
 #include "views.h"
 
@@ -14,13 +13,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The smallest such results, where malloc asks the system for each and gives it back
- * (M_MMAP_THRESHOLD stops at 32 MiB, and its heap is not aligned for huge pages); a huge page; how
- * many blocks are kept, and the largest. */
+/* LARGE is the smallest size of such results. From there on malloc asks the system for each and
+ * gives it back (M_MMAP_THRESHOLD stops at 32 MiB, and its heap is not aligned for huge pages).
+ * Then the size of a huge page, the number of kept blocks, and the largest kept block. */
 enum { LARGE = 1 << 23, HUGE_PAGE = 1 << 21, KEPT = 2 };
 static const size_t LARGEST_KEPT = (size_t)1 << 28;
 
-/* In front of the elements, which are aligned to a cache line. */
+/* A header before the elements, which are aligned to a cache line. */
 typedef struct {
     _Alignas(64) size_t bytes; /* of the mapping */
 } block;
@@ -55,7 +54,7 @@ static block *map_new(size_t bytes) {
     if (before > 0) munmap(all, before);
     munmap(all + before + bytes, HUGE_PAGE - before);
     madvise(all + before, bytes,
-            MADV_HUGEPAGE); /* where the system has none, pages of the usual size */
+            MADV_HUGEPAGE); /* if the system has no huge pages, it uses normal ones */
     block *made = (block *)(void *)(all + before);
     made->bytes = bytes;
     return made;
@@ -79,7 +78,7 @@ static void release(void *Py_UNUSED(context), void *memory, size_t Py_UNUSED(siz
     if (!memory) return;
     block *freed = (block *)memory - 1;
     if (freed->bytes <= LARGEST_KEPT) {
-        /* not the page with the length */
+        /* all but the page with the length */
         madvise((char *)freed + HUGE_PAGE, freed->bytes - HUGE_PAGE, MADV_FREE);
         pthread_mutex_lock(&kept.lock);
         block *last = kept.blocks[KEPT - 1];
@@ -115,7 +114,8 @@ int ons_use_large_memory(int64_t bytes, PyObject **before) {
 void ons_use_memory_as_before(PyObject *before) {
     if (!before) return;
     PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback); /* of the allocation between the two calls */
+    PyErr_Fetch(&type, &value, &traceback); /* an exception of the allocation between the two
+                                             * calls */
     PyObject *capsule = PyDataMem_SetHandler(before);
     if (!capsule) PyErr_WriteUnraisable(NULL);
     Py_XDECREF(capsule);

@@ -1,10 +1,9 @@
-/* numpy_view.c - looks at NumPy arrays, and makes those that cannot be looked at into ones that
- * can. */
+/* numpy_view.c - makes views of NumPy arrays, and converts arrays that have no view. */
 #include "views.h"
 
 #include <stdlib.h>
 
-/* ml_dtypes.bfloat16, or NULL without an exception where ml_dtypes is missing. */
+/* ml_dtypes.bfloat16, or NULL without an exception if ml_dtypes is missing. */
 static PyArray_Descr *bfloat16(ons_module *module) {
     if (!module->bfloat16) {
         PyObject *ml_dtypes = PyImport_ImportModule("ml_dtypes");
@@ -115,7 +114,7 @@ PyObject *ons_numpy_of(const ons_view *view, int type) {
     return PyArray_New(&PyArray_Type, view->ndim, shape, type, strides, view->data, 0, 0, NULL);
 }
 
-/* NumPy's numbers for types of the size of ours. */
+/* NumPy's numbers of types that have the sizes of ours. */
 static const int stand_ins[] = {NPY_HALF, NPY_HALF, NPY_FLOAT, NPY_DOUBLE, NPY_BOOL};
 
 int ons_view_copy(ons_view *view) {
@@ -172,8 +171,8 @@ int ons_overlaps_itself(ons_module *module, const ons_view *view) {
         steps[at] = step;
         lengths[at] = view->shape[i];
     }
-    /* In every slice and transpose of an array a step is no shorter than what the shorter ones
-     * reach, and so leads past it. Of any other layout NumPy can tell. */
+    /* In every slice and transpose of an array, each step is at least as long as everything that
+     * the shorter steps reach. NumPy decides about any other layout. */
     int64_t reach = ons_dtype_size(view->dtype);
     bool apart = true;
     for (int i = 0; i < dims && apart; i++) {

@@ -31,7 +31,7 @@ static PyObject *host_array(const ons_caller *caller, PyObject *object, ons_role
     return array;
 }
 
-/* A mask or a scale for an array on a GPU: 1 where it was taken, 0 where it is on the CPU. */
+/* A mask or a scale for an array on a GPU. Returns 1 if it was taken, 0 if it is on the CPU. */
 static int take_on_gpu(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view) {
     ons_library library;
     if (is_on_host(object)) return 0;
@@ -126,8 +126,8 @@ static bool has_name(PyObject *name, ons_dtype *dtype) {
     return false;
 }
 
-/* Of NumPy: a dtype, or the type of its scalars. A small array takes less time than a call that
- * asks Python what an object is. */
+/* Whether an object is NumPy's dtype, or the type of its scalars. This is faster than a call of
+ * Python. */
 static bool is_of_numpy(ons_module *module, PyObject *object, ons_dtype *dtype) {
     PyArray_Descr *descr = NULL;
     if (PyArray_DescrCheck(object))

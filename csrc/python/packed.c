@@ -1,5 +1,5 @@
-/* packed.c - what onsoftmax/_normalizer.py needs of arrays of any library: states merged, and empty
- * arrays. */
+/* packed.c - functions on arrays of any library for onsoftmax/_normalizer.py: merging states, and
+ * empty arrays. */
 #include "call_views.h"
 
 #include "../api/packed.h"
@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* The names of ons_gives, and how many values each puts behind the rows' shape; 0: none, and no
- * dimension for them. */
+/* The names of ons_gives, and the number of values that each appends to the rows' shape; 0: no
+ * dimension is added. */
 static const struct {
     const char *name;
     int values;
@@ -26,7 +26,7 @@ static int take_gives(PyObject *object, ons_gives *gives) {
     return -1;
 }
 
-/* Whether there are so many values for each row; on the CPU they are made to be aligned. */
+/* Checks that there are `values` values for each row. On the CPU it also makes them aligned. */
 static int check_states(const char *name, int values, ons_view *view) {
     const int last = view->ndim - 1;
     if (last < 0 || view->dtype != ONS_FLOAT64 || view->shape[last] != values) {
@@ -60,7 +60,7 @@ static int check_same_rows(const ons_view *other, const ons_view *x) {
     return -1;
 }
 
-/* The dimensions that are not merged first. */
+/* Describes the views, with the dimensions that are not merged first. */
 static void describe(const ons_view *const views[2], int arrays, const bool *merged,
                      ons_merging *all) {
     const int dims = views[0]->ndim - 1;
@@ -82,7 +82,7 @@ static void describe(const ons_view *const views[2], int arrays, const bool *mer
     }
 }
 
-/* The rows of x that are left, with what is wanted of each behind them. */
+/* A new array with the rows of x that are left, and `values` values for each. */
 static int new_values(const ons_caller *caller, const ons_view *x, const bool *merged, int values,
                       ons_view *y) {
     ons_view like = *x;
@@ -136,7 +136,7 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     ons_no_view(&other);
     if (ons_take(&caller, args[0], ONS_STATISTIC, &x, &caller.library) < 0) goto done;
     if (pairs && Py_IS_TYPE(args[0], (PyTypeObject *)module->device_array)) {
-        /* the caller drops them, and what they were computed from goes on with the states */
+        /* The caller drops them. The states now keep alive what they were computed from. */
         x.held = ((ons_device_array *)args[0])->held;
         Py_XINCREF(x.held);
     }
@@ -211,7 +211,7 @@ PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count
     ons_no_view(&like);
     ons_no_view(&y);
     if (ons_take(&caller, args[0], ONS_X, &like, &caller.library) < 0) goto done;
-    shape = like; /* which owns nothing */
+    shape = like; /* it owns nothing */
     shape.ndim = (int)PyTuple_GET_SIZE(args[1]);
     memcpy(shape.shape, lengths, (size_t)shape.ndim * sizeof *lengths);
     caller.stream = like.stream;

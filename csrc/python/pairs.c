@@ -1,5 +1,5 @@
-/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain, as a tuple (m, c, d, d_low):
- * of elements, of two parts of a row, and as the papers have it. */
+/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain, as a tuple (m, c, d, d_low). Makes
+ * it from elements, merges two, and converts it to the form of the papers. */
 #include "pairs.h"
 
 #include "../api/exponential.h"
@@ -22,17 +22,17 @@ static int take_state(PyObject *object, ons_state *state) {
     return -1;
 }
 
-/* e^x relative to 2^c: 2^n * p, p in the compute type, so that another c gives the same p. x is not
- * above what c belongs to. */
+/* e^x relative to 2^c, as 2^n * p with p in the compute type. So another c gives the same p. x is
+ * not above the m of c. */
 static double exponential(double x, double c, bool in_float) {
     if (isnan(x) || x == INFINITY) return NAN;
     double n = nearbyint(x * ONS_LOG2_E);
-    if (n - c < -4000.0) return 0.0; /* far below every number of either type; -inf too */
+    if (n - c < -4000.0) return 0.0; /* far below every number of either type, or -inf */
     double p = exp((x - n * ONS_LN2_HIGH) - n * ONS_LN2_LOW);
     return ldexp(in_float ? (double)(float)p : p, (int)(n - c));
 }
 
-/* As online.c takes a tile: the maximum first, then the exponentials relative to its c. */
+/* As online.c processes a tile: first the maximum, then the exponentials relative to its c. */
 PyObject *ons_call_pair_of(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *row;
     int in_float;

@@ -1,4 +1,4 @@
-/* pairs.h - the functions of the module's table that take the pair (m, d) apart. */
+/* pairs.h - the functions of the module's table on pairs (m, d). */
 #ifndef ONS_PYTHON_PAIRS_H
 #define ONS_PYTHON_PAIRS_H
 

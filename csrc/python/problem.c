@@ -1,5 +1,4 @@
-/* problem.c - a problem from views: axes, broadcasting, and the dimensions in the problem's order.
- */
+/* problem.c - makes a problem from views: axes, broadcasting, and the order of dimensions. */
 #include "views.h"
 
 #include <string.h>
@@ -47,10 +46,9 @@ PyObject *ons_plain_axes(PyObject *object) {
 
 static int take_axis(ons_module *module, PyObject *object, int ndim, bool reduced[ONS_MAX_DIMS]) {
     Py_ssize_t axis = PyNumber_AsSsize_t(object, PyExc_OverflowError);
-    if (axis == -1 && PyErr_Occurred()) goto out_of_bounds; /* of every array */
-    int among = ndim > 0
-                    ? ndim
-                    : 1; /* a 0-d array is one row of one element, as NumPy's reductions take it */
+    if (axis == -1 && PyErr_Occurred()) goto out_of_bounds; /* out of bounds for every array */
+    int among =
+        ndim > 0 ? ndim : 1; /* a 0-d array is one row of one element, as in NumPy's reductions */
     if (axis < -among || axis >= among) goto out_of_bounds;
     axis += axis < 0 ? among : 0;
     if (reduced[axis]) {
@@ -86,12 +84,12 @@ void ons_put_in_c_order(ons_view *view) {
     int64_t stride = ons_dtype_size(view->dtype);
     for (int i = view->ndim - 1; i >= 0; i--) {
         view->strides[i] = stride;
-        /* it overflows where ons_make_problem finds too many elements */
+        /* if it overflows, ons_make_problem finds too many elements */
         (void)__builtin_mul_overflow(stride, view->shape[i] ? view->shape[i] : 1, &stride);
     }
 }
 
-/* The stride of dimension i of x in an operand that broadcasts to x. */
+/* The stride along dimension i of x, in an operand that broadcasts to x. */
 static int64_t broadcast_stride(const ons_view *view, int ndim, int i) {
     int own = i - (ndim - view->ndim);
     return own < 0 || view->shape[own] == 1 ? 0 : view->strides[own];
@@ -121,8 +119,8 @@ static int check_broadcast(const char *name, const ons_view *view, const ons_vie
     return -1;
 }
 
-/* Refuses more elements than the figures of a plan can count. An array of none has none in any
- * dimension, so that its lengths need no limit. */
+/* Refuses more elements than the numbers of a plan can count. An empty array sets all lengths to 0,
+ * so they need no limit. */
 static int limit_elements(const ons_view *x, ons_problem *problem) {
     int64_t elements = 1;
     bool empty = false, many = false;
@@ -145,8 +143,8 @@ static int limit_elements(const ons_view *x, ons_problem *problem) {
     return -1;
 }
 
-/* Pairs are as they are handed on: two float64 side by side for each row, in the order of the
- * array's dimensions that are not reduced. */
+/* Pairs come in the form that callers exchange: two float64 side by side for each row, in the order
+ * of the array's dimensions that are not reduced. */
 static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *reduced) {
     ons_view wanted = {.ndim = 0};
     for (int i = 0; i < x->ndim; i++)
@@ -155,13 +153,13 @@ static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *red
     bool same = pairs->ndim == wanted.ndim && pairs->dtype == ONS_FLOAT64, none = false;
     for (int i = 0; same && i < wanted.ndim; i++) {
         same = pairs->shape[i] == wanted.shape[i];
-        none |= wanted.shape[i] == 0; /* the strides of no elements are anything */
+        none |= wanted.shape[i] == 0; /* an array without elements may have any strides */
     }
     if (same && (none || pairs->strides[pairs->ndim - 1] == (int64_t)sizeof(double))) return 0;
     const int last = pairs->ndim - 1;
     const bool of_other_rows =
         !same && last >= 0 && pairs->shape[last] == 2 && pairs->dtype == ONS_FLOAT64;
-    ons_view rows = *pairs; /* which owns nothing */
+    ons_view rows = *pairs; /* it owns nothing */
     rows.ndim -= of_other_rows;
     wanted.ndim -= of_other_rows;
     PyObject *given = ons_shape_text(&rows), *shape = ons_shape_text(&wanted);
@@ -176,7 +174,7 @@ static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *red
     return -1;
 }
 
-/* Dimension i of x, which is dimension `row_dim` of pairs: of none, if it is reduced. */
+/* Adds dimension i of x. It is dimension `row_dim` of pairs, unless it is reduced. */
 static void add_dim(const ons_view operand[ONS_OPERANDS], const ons_view *y, int row_dim, int i,
                     ons_problem *problem) {
     const ons_view *x = &operand[ONS_X], *where = &operand[ONS_WHERE], *scale = &operand[ONS_SCALE];
@@ -238,7 +236,7 @@ int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERAND
                          ONS_MAX_DIMS);
             return -1;
         }
-        /* no axis, or no dimension at all: rows of one element */
+        /* no axis, or no dimension: rows of one element */
         problem->dims = outer + 1;
         problem->extent[outer] = 1;
         for (int role = 0; role < ONS_OPERANDS; role++) {

@@ -1,7 +1,7 @@
-/* stream.c - stream= of a call: the ways in which libraries show a CUDA stream. */
+/* stream.c - stream= of a call: the ways in which libraries represent a CUDA stream. */
 #include "views.h"
 
-/* CUDA's names for its two default streams, as __cuda_stream__ and others give them. */
+/* CUDA's handle of the legacy default stream, in __cuda_stream__ and elsewhere. */
 enum { LEGACY_DEFAULT = 1 };
 
 static int take_handle(PyObject *given, PyObject *handle, void **stream) {
@@ -16,18 +16,18 @@ static int take_handle(PyObject *given, PyObject *handle, void **stream) {
                      given);
         return -1;
     }
-    if (*stream == (void *)LEGACY_DEFAULT) *stream = NULL; /* one stream, one name */
+    if (*stream == (void *)LEGACY_DEFAULT) *stream = NULL; /* so each stream has one handle */
     return 0;
 }
 
-/* A new reference to object.name; NULL without an exception where there is none. */
+/* A new reference to object.name, or NULL without an exception if it does not exist. */
 static PyObject *attribute(PyObject *object, const char *name) {
     PyObject *found = PyObject_GetAttrString(object, name);
     if (!found && PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();
     return found;
 }
 
-/* object.__cuda_stream__() is (0, handle); some have it as an attribute. */
+/* object.__cuda_stream__() is (0, handle). Some libraries have it as an attribute. */
 static int take_protocol(PyObject *object, PyObject *protocol, void **stream) {
     PyObject *answer =
         PyCallable_Check(protocol) ? PyObject_CallNoArgs(protocol) : PySequence_Tuple(protocol);

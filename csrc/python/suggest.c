@@ -1,4 +1,4 @@
-/* suggest.c - "did you mean": of a name that is not known the one that was meant. */
+/* suggest.c - "did you mean": the known name that is nearest to an unknown one. */
 #include "arguments.h"
 
 #include <ctype.h>
@@ -8,8 +8,7 @@ enum { LONGEST = 24, NEAR = 2 };
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* How many letters must be changed, put in or taken out, whatever their case (Levenshtein,
- * 1965). */
+/* Number of letters to change, insert or remove, ignoring case (Levenshtein, 1965). */
 static int distance(const char *a, const char *b) {
     const int m = (int)strlen(a), n = (int)strlen(b);
     int row[LONGEST + 1];
@@ -45,10 +44,10 @@ const char *ons_nearest(PyObject *given, const char *const *names, int count) {
     return found;
 }
 
-/* What other libraries call it, and what to write here: where the function takes that. */
+/* Other libraries' names for a parameter, and what to write here if the function has it. */
 static const struct {
     const char *name;
-    int needs; /* one of the keywords, or its complement: that it is not taken */
+    int needs; /* the keyword that is needed, or its complement: it must be missing */
     const char *hint;
 } hints[] = {
     {"dim", AXIS, "did you mean axis?"},

@@ -1,9 +1,8 @@
-/* topk.c - the call of an operation that selects: softmax_topk, which gives a TopK of two arrays,
- * or a TopKWithNormalizer. */
+/* topk.c - the call of an operation that selects: softmax_topk returns a TopK of two arrays, or a
+ * TopKWithNormalizer. */
 #include "call_views.h"
 
-/* k of the elements of x along the axis, of the library's own type of indices: int64, but in JAX
- * without 64 bits int32. */
+/* The library's own type of indices: int64, but int32 in JAX without 64 bits. */
 static int index_type(const ons_caller *caller, int64_t N, ons_dtype *dtype) {
     *dtype = ONS_INT64;
     if (caller->library != ONS_JAX) return 0;
@@ -18,7 +17,7 @@ static int index_type(const ons_caller *caller, int64_t N, ons_dtype *dtype) {
     return -1;
 }
 
-/* New arrays of x's shape with k elements along the axis, and of the rows' pairs. */
+/* New arrays of x's shape with k elements along the axis, and of the rows' pairs if asked for. */
 static int make_results(const ons_caller *caller, const ons_selection *selection, ons_dtype dtype,
                         bool pairs, ons_view operand[ONS_OPERANDS]) {
     const int axis = selection->axis;
@@ -42,11 +41,12 @@ static int make_results(const ons_caller *caller, const ons_selection *selection
     return ons_new_result(caller, &shape, false, ONS_FLOAT64, &operand[ONS_STATISTIC]);
 }
 
-/* The named tuple of what the caller gets for the results. */
+/* The named tuple of the results in the caller's types. */
 static PyObject *hand_over(const ons_caller *caller, const ons_call_views *views, PyObject *array) {
     static const ons_role results[] = {ONS_Y, ONS_INDICES};
     ons_module *module = caller->module;
-    PyObject *all = PyType_GenericAlloc((PyTypeObject *)module->topk, 2); /* as its __new__ does */
+    PyObject *all = PyType_GenericAlloc((PyTypeObject *)module->topk, 2); /* its __new__ does the
+                                                                           * same */
     for (int i = 0; all && i < 2; i++) {
         PyObject *one = ons_hand_over(module, caller->library, array, &views->operand[results[i]]);
         if (one)
@@ -57,8 +57,8 @@ static PyObject *hand_over(const ons_caller *caller, const ons_call_views *views
     return all;
 }
 
-/* The same with the Normalizer of the rows, which Python makes of the arguments of the call, and of
- * the pairs if they are of the rows' own products. */
+/* The same with the rows' Normalizer. Python makes it from the arguments of the call. It also uses
+ * the pairs if they come from the rows' own products. */
 static PyObject *with_normalizer(const ons_caller *caller, const ons_call_views *views,
                                  const ons_problem *problem, PyObject *array,
                                  PyObject *const given[KEYWORDS], PyObject *found) {
@@ -79,7 +79,7 @@ static PyObject *with_normalizer(const ons_caller *caller, const ons_call_views 
     return all;
 }
 
-/* A flag of the call, false where it is not given. */
+/* A flag of the call, or its default. */
 static int take_flag(PyObject *object, bool otherwise) {
     return object ? PyObject_IsTrue(object) : otherwise;
 }

@@ -1,10 +1,9 @@
-/* torch_view.c - torch's tensors by the DLPack C exchange API, which costs a tenth of __dlpack__.
- *
- * That API checks nothing, and the type torch.Tensor is also worn by what is not simply its memory:
- * whatever is not plainly strided memory of one of our types is left to _libraries. */
+/* torch_view.c - views of torch's tensors by the DLPack C exchange API, which costs a tenth of
+ * __dlpack__. That API checks nothing, and not every torch.Tensor is simply its memory. Anything
+ * but plain strided memory of one of our types is left to _libraries. */
 #include "views.h"
 
-/* What reads a descriptor of an object: NULL where it is none. */
+/* The function that reads a descriptor from an object, or NULL if it is no descriptor. */
 static descrgetfunc reader_of(PyObject *descriptor) {
     return (descrgetfunc)PyType_GetSlot(Py_TYPE(descriptor), Py_tp_descr_get);
 }
@@ -54,11 +53,11 @@ int ons_know_torch(ons_module *module) {
     torch.exchange = exchange && exchange->tensor_from_object && asked ? exchange : NULL;
     ONS_LOCKED(module->device_array);
     if (!module->torch.tensor) {
-        for (int i = 0; i < KEPT; i++) Py_INCREF(*kept[i]); /* the types: as long as their table */
+        for (int i = 0; i < KEPT; i++) Py_INCREF(*kept[i]); /* types live as long as their table */
         PyObject *tensor = torch.tensor, *parameter = torch.parameter;
         torch.tensor = torch.parameter = NULL;
         module->torch = torch;
-        /* last: a thread that finds one of them finds all */
+        /* last: a thread that sees one of them sees everything */
         __atomic_store_n(&module->torch.parameter, parameter, __ATOMIC_RELEASE);
         __atomic_store_n(&module->torch.tensor, tensor, __ATOMIC_RELEASE);
     }
@@ -69,7 +68,7 @@ done:
     return status;
 }
 
-/* Whether an answer, which it drops, is the wanted one; -1: an exception. */
+/* Whether an answer is the wanted one; -1 is an exception. It drops the answer. */
 static int is_answer(PyObject *answer, PyObject *wanted) {
     if (!answer) return -1;
     int same = answer == wanted;
@@ -77,24 +76,24 @@ static int is_answer(PyObject *answer, PyObject *wanted) {
     return same;
 }
 
-/* Whether tensors may have tangents: a level of forward-mode differentiation is open, or torch has
- * no _current_level, which says so. */
+/* Whether tensors may have tangents: a level of forward-mode differentiation is open, or torch
+ * lacks _current_level, which tells this. */
 static bool may_have_tangents(const ons_module *module) {
     PyObject *level =
         PyDict_GetItemWithError(module->torch.forward_ad, module->names.current_level);
-    if (level == module->names.minus_one) return false; /* as Python has one -1 alone */
+    if (level == module->names.minus_one) return false; /* Python has only one -1 */
     return !level || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
 }
 
-/* What reading the memory of a tensor gives: its values; its values, without the gradient that is
- * wanted of them; or something that only _libraries can tell. */
+/* The meaning of a tensor's memory: its values; its values, but a gradient is wanted; or something
+ * that only _libraries can tell. */
 typedef enum { ITS_VALUES, NO_GRADIENT, ANYTHING } tensor_memory;
 
 static tensor_memory memory_of(const ons_module *module, PyObject *tensor) {
     const ons_torch *torch = &module->torch;
     PyObject *type = (PyObject *)Py_TYPE(tensor);
     if (may_have_tangents(module)) return ANYTHING;
-    /* by the descriptors that the type has for them: no name is looked up */
+    /* uses the descriptors of the type, so no name is looked up */
     int yes = is_answer(torch->get_requires_grad(torch->requires_grad, tensor, type), Py_False);
     if (yes == 0) {
         yes = is_answer(PyObject_CallNoArgs(torch->is_grad_enabled), Py_False);
@@ -102,7 +101,7 @@ static tensor_memory memory_of(const ons_module *module, PyObject *tensor) {
     }
     if (yes == 1) yes = is_answer(PyObject_CallOneArg(torch->is_neg, tensor), Py_False);
     if (yes == 1) yes = is_answer(torch->get_layout(torch->layout, tensor, type), torch->strided);
-    if (yes < 0) PyErr_Clear(); /* _libraries finds the words for it */
+    if (yes < 0) PyErr_Clear(); /* _libraries raises it with a better text */
     return yes == 1 ? ITS_VALUES : ANYTHING;
 }
 
@@ -114,11 +113,11 @@ static bool is_ours(dlpack_dtype dtype, ons_role role) {
            (dtype.code == DLPACK_BFLOAT && dtype.bits == 16);
 }
 
-/* What the table says of the tensor. */
+/* Views a tensor through the table. */
 int ons_view_plain_tensor(ons_module *module, PyObject *object, ons_role role, ons_view *view) {
     dlpack_tensor tensor;
     if (module->torch.exchange->tensor_from_object(object, &tensor) < 0) {
-        PyErr_Clear(); /* _libraries finds the words for it */
+        PyErr_Clear(); /* _libraries raises it with a better text */
         return 0;
     }
     if (!is_ours(tensor.dtype, role) || ons_has_no_memory(&tensor)) return 0;
@@ -185,8 +184,8 @@ int ons_check_tracing(const ons_caller *caller) {
         "the result as a constant: expected a call outside of it");
 }
 
-/* torch's variable tells whether some thread is in a mode. To ask for this one's takes longer, and
- * a call that asks for nothing else takes 2 % longer then. */
+/* torch's variable tells whether any thread is in a mode. Asking about this thread takes longer:
+ * every call would take 2 % longer. */
 int ons_check_modes(const ons_caller *caller) {
     const ons_torch *torch = &caller->module->torch;
     if (!torch->modes) return 0;
@@ -210,7 +209,7 @@ int ons_begin_row(const ons_caller *caller, PyObject **row) {
 void ons_end_row(PyObject *row) {
     PyObject *type, *value, *traceback;
     if (!row) return;
-    PyErr_Fetch(&type, &value, &traceback); /* of the call that the row is of */
+    PyErr_Fetch(&type, &value, &traceback); /* an exception of the call in this row */
     PyObject *ended = PyObject_CallMethod(row, "__exit__", "OOO", Py_None, Py_None, Py_None);
     if (!ended) PyErr_WriteUnraisable(row);
     Py_XDECREF(ended);
@@ -218,8 +217,8 @@ void ons_end_row(PyObject *row) {
     PyErr_Restore(type, value, traceback);
 }
 
-/* A contiguous tensor of like's shape by torch's shortcut, at 0.6 of what torch.empty_like costs.
- * NULL without an exception: there is none for this one. */
+/* A contiguous tensor of like's shape by torch's shortcut, which takes 0.6 of the time of
+ * torch.empty_like. NULL without an exception if there is none for this tensor. */
 static PyObject *empty_strided(ons_module *module, const ons_view *like, PyObject *dtype) {
     bool on_gpu = like->device == ONS_CUDA;
     PyObject *shortcut = on_gpu ? module->torch.empty_on_gpu : module->torch.empty_on_cpu;
@@ -239,20 +238,20 @@ static PyObject *empty_strided(ons_module *module, const ons_view *like, PyObjec
     return tensor;
 }
 
-/* Looks at a new tensor, which it drops: the view keeps it. */
+/* Views a new tensor and drops it: the view keeps it. */
 static int view_new(ons_module *module, PyObject *tensor, ons_dtype dtype, void *stream,
                     ons_view *view) {
     const ons_role role = ons_role_of_result(dtype);
     view->stream = stream;
     int seen = has_table(module, tensor) ? ons_view_plain_tensor(module, tensor, role, view) : 0;
-    if (seen == 0) /* of a subclass, or without the table */
+    if (seen == 0) /* it has a subclass, or no table */
         seen = ons_view_dlpack(module, tensor, role, true, view);
     Py_DECREF(tensor);
     return seen < 0 ? -1 : 0;
 }
 
-/* Of torch's own rather than from the table's allocator: its result is a view of somebody's memory
- * for torch, which Tensor.record_stream passes over in silence. */
+/* Uses torch's own functions, not the table's allocator. For torch the allocator's result is a view
+ * of foreign memory, which Tensor.record_stream silently ignores. */
 int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
                    ons_view *view) {
     const ons_torch *torch = &module->torch;
@@ -261,7 +260,7 @@ int ons_new_tensor(ons_module *module, const ons_view *like, bool own_shape, ons
     if (tensor) {
         if (view_new(module, tensor, dtype, like->stream, view) < 0) return -1;
         if (view->gpu == like->gpu) return 0;
-        ons_release_view(view); /* torch has another current GPU in mind than CUDA has */
+        ons_release_view(view); /* torch's current GPU differs from CUDA's */
     } else if (PyErr_Occurred()) {
         return -1;
     }

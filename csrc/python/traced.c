@@ -1,5 +1,5 @@
-/* traced.c - what onsoftmax/jax.py needs where arrays have no values yet: the checks of a call, and
- * the target that XLA will call. */
+/* traced.c - functions for onsoftmax/jax.py for arrays that have no values yet: the checks of a
+ * call, and the target that XLA will call. */
 #include "call_views.h"
 
 #include "../xla/ffi.h"
@@ -11,7 +11,7 @@ enum {
                 1 << DEVICE | 1 << OPERATION | 1 << K | 1 << OTHER
 };
 
-/* The axes that are reduced, counted from the end. */
+/* The reduced axes, counted from the end. */
 static PyObject *reduced_axes(const ons_view *x, const bool *reduced) {
     PyObject *axes = PyList_New(0);
     for (int i = 0; axes && i < x->ndim; i++) {
@@ -71,7 +71,7 @@ PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count
          (ons_take(&caller, given[OTHER], ONS_X, &operand[ONS_GRADIENT], &library) < 0 ||
           ons_check_shape("grad", &operand[ONS_GRADIENT], x) < 0)))
         goto done;
-    for (int i = 0; i < ONS_OPERANDS; i++) /* as XLA will lay them out */
+    for (int i = 0; i < ONS_OPERANDS; i++) /* XLA will lay them out like this */
         if (operand[i].data) ons_put_in_c_order(&operand[i]);
     if (ons_make_problem(operation, operand, x, reduced, &problem) < 0) goto done;
     problem.device = device;
@@ -87,7 +87,7 @@ done:
 PyObject *ons_xla_target(PyObject *self, PyObject *platform) {
     (void)self;
     const bool cuda = PyUnicode_CompareWithASCIIString(platform, "CUDA") == 0;
-    /* a function's address as the pointer that a capsule holds */
+    /* a function's address as the pointer in a capsule */
     union {
         xla_error *(*handler)(xla_frame *);
         void *address;

@@ -1,6 +1,6 @@
-/* abi.h - the structs of XLA's foreign function interface, version 0.1 and later ones that only add
- * to it, as xla/ffi/api/c_api.h lays them out in memory. Each begins with its size and a list of
- * extensions; a later version's is longer. */
+/* abi.h - the structs of XLA's foreign function interface, as xla/ffi/api/c_api.h lays them out in
+ * memory: version 0.1, and later versions that only add to it. Each begins with its size and a list
+ * of extensions. A later version's is longer. */
 #ifndef ONS_XLA_ABI_H
 #define ONS_XLA_ABI_H
 
@@ -22,19 +22,19 @@ typedef struct {
     int major, minor;
 } xla_version;
 
-/* What a frame bears that asks a handler about itself, and runs nothing. */
+/* An extension of a frame that asks a handler about itself, and runs nothing. */
 enum { XLA_METADATA = 1 };
 
 typedef struct {
     xla_extension extension;
     struct {
         size_t size;
-        xla_version version; /* of what the handler is written for */
+        xla_version version; /* the version for which the handler is written */
         uint32_t traits;
     } *answer;
 } xla_metadata;
 
-/* Of elements. */
+/* Types of elements. */
 enum {
     XLA_BOOL = 1,
     XLA_INT32 = 4,
@@ -56,7 +56,7 @@ typedef struct {
     const int64_t *shape;
 } xla_buffer;
 
-/* Arguments, or results: all are buffers so far, whose type is 1. */
+/* Arguments or results. So far all are buffers, whose type is 1. */
 enum { XLA_IS_BUFFER = 1 };
 
 typedef struct {
@@ -68,7 +68,7 @@ typedef struct {
 } xla_buffers;
 
 typedef struct {
-    const char *text; /* no zero ends it */
+    const char *text; /* not terminated by a zero */
     size_t length;
 } xla_text;
 
@@ -85,7 +85,8 @@ typedef struct {
     const void *values;
 } xla_array;
 
-/* What is known when a program is compiled: by its type a text, a scalar or an array each. */
+/* Attributes, known when a program is compiled: each is a text, a scalar or an array, by its
+ * type. */
 typedef struct {
     size_t size;
     xla_extension *extensions;
@@ -149,14 +150,14 @@ typedef struct {
     xla_unused *register_handler;
     xla_error *(*get_stream)(xla_stream_asked *);
     xla_unused *register_type, *get_context, *set_state, *get_state;
-    /* of the GPU that the call runs on, in the order of its stream */
+    /* memory of the GPU on which the call runs, in the order of its stream */
     xla_error *(*allocate)(xla_memory_asked *);
     xla_error *(*free)(xla_memory_freed *);
 } xla_api;
 
 enum { XLA_RUN = 3 };
 
-/* A call of a handler, which returns NULL, or an error that is XLA's from then on. */
+/* A call of a handler. The handler returns NULL, or an error, which XLA then owns. */
 typedef struct {
     size_t size;
     xla_extension *extensions;

@@ -1,16 +1,18 @@
-/* call.c - what a call of XLA's asks for: its attributes, its arrays, and the problem they make.
- *
+/* call.c - reads a call of XLA: its attributes, its arrays, and the problem that they make.
  * Attributes:
- *   operation     an operation's name, or merge
- *   operands      a letter for each argument: x the array, or what the forward step gave; g a
- *                 gradient; w a mask; s a scale; p pairs
- *   axes          those that a row runs along, from the end: -1 is the last one
- *   method, num_threads, scale      as in Python; scale where no argument is one
- *   flags         ONS_XLA_LOG and the others of ffi.h
- * An argument has as many dimensions as the result. Where it has length 1 and the result has more,
- * it is one for all: so arguments come that vmap does not map. A result with one value a row has
- * length 1 along the axes. States and pairs are float64 as they lie in memory, shown as uint32,
- * since JAX by default has no float64: in a last dimension of their own. */
+ *
+ *   operation    an operation's name, or merge
+ *   operands     a letter for each argument: x the array, or the result of the forward step;
+ *                g a gradient; w a mask; s a scale; p pairs
+ *   axes         the axes of a row, from the end: -1 is the last one
+ *   method, num_threads, scale   as in Python; scale if no argument is one
+ *   flags        ONS_XLA_LOG and the others of ffi.h
+ *
+ * An argument has as many dimensions as the result. If it has length 1 along a dimension and the
+ * result has more, its element is used for all: vmap passes arguments that it does not map like
+ * this. A result with one value a row has length 1 along the axes. States and pairs are float64 in
+ * memory, but have type uint32, since JAX by default has no float64. Their words are in a last
+ * dimension of their own. */
 #include "ffi.h"
 
 #include <stdlib.h>
@@ -55,7 +57,7 @@ static bool all_are_buffers(const xla_buffers *all) {
     return true;
 }
 
-/* Of elements; of words, which are float64. */
+/* The type of elements, or of words, which are float64. */
 static bool take_dtype(int given, ons_dtype *dtype) {
     switch (given) {
     case XLA_FLOAT16: *dtype = ONS_FLOAT16; return true;
@@ -70,18 +72,18 @@ static bool take_dtype(int given, ons_dtype *dtype) {
     }
 }
 
-/* The dimensions as arrays have them, and which of them are a row's. */
+/* The dimensions of the arrays, and whether each belongs to a row. */
 typedef struct {
     int dims;
     int64_t extent[ONS_MAX_DIMS];
     bool reduced[ONS_MAX_DIMS];
 } frame_shape;
 
-/* How long an operand is along a row: as x is, one value, or k. */
+/* The length of an operand along a row: as x, one value, or k. */
 typedef enum { ROW, VALUE, SELECTED } kind_of_row;
 
-/* `states` float64 a row as words; 0: elements. A result has all of the problem's rows. The
- * problem's dimensions are those that tell rows apart, then those of a row. */
+/* `states` is the number of float64 a row, as words; 0 means elements. A result has all rows of the
+ * problem. The problem's dimensions are those that tell rows apart, then those of a row. */
 static bool add_operand(ons_role role, const xla_buffer *buffer, const frame_shape *shape,
                         kind_of_row kind, int states, ons_problem *problem) {
     const bool result = role == ONS_Y || role == ONS_INDICES;
@@ -106,12 +108,12 @@ static bool add_operand(ons_role role, const xla_buffer *buffer, const frame_sha
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < shape->dims; i++)
             if (shape->reduced[i] == (pass == 1)) operand->stride[dim++] = stride_of[i];
-    /* of no axis: rows of one element */
+    /* no axis: rows of one element */
     if (dim == problem->dims - 1) operand->stride[dim] = ons_dtype_size(operand->dtype);
     return true;
 }
 
-/* A scale as the CPU takes it. */
+/* A scale in the CPU's type. */
 static const char *widen_scale(const xla_buffer *buffer, ons_xla_call *call) {
     ons_operand *scale = &call->problem.operand[ONS_SCALE];
     if (scale->dtype == ONS_FLOAT64) return NULL;
@@ -157,13 +159,13 @@ static bool take_shape(const xla_array *axes, const xla_buffer *x, const xla_buf
         problem->extent[dim] = 1;
         problem->reduced_dims = 1;
     }
-    if (empty) /* of rows without elements; the row's other lengths may be large */
+    if (empty) /* rows without elements: their other lengths may be large */
         for (int i = problem->dims - problem->reduced_dims; i < problem->dims; i++)
             problem->extent[i] = 0;
     return empty || (!many && elements <= ONS_MAX_ELEMENTS);
 }
 
-/* States one behind the other, of the parts of a row, to the row's pair. */
+/* Merges the states of a row's parts, one after the other, into the row's pair. */
 static bool take_merging(const xla_frame *frame, ons_xla_call *call) {
     if (frame->arguments.count != 1 || frame->results.count != 1) return false;
     const xla_buffer *from = frame->arguments.buffers[0], *to = frame->results.buffers[0];

@@ -1,4 +1,5 @@
-/* ffi.c - the handlers: a frame to a call, its run on XLA's stream, and errors as XLA has them. */
+/* ffi.c - the handlers: turn a frame into a call, run it on XLA's stream, and return errors in
+ * XLA's form. */
 #define _GNU_SOURCE
 #include "ffi.h"
 #include "../api/float_mode.h"
@@ -14,8 +15,8 @@ static xla_error *fail(const xla_frame *frame, int code, const char *what, const
     return frame->api->make_error(&made);
 }
 
-/* The answer to a frame that asks which version the handler is written for. On a GPU it may need
- * memory for the time of a call, so that a graph of CUDA's cannot have it: no trait says it can. */
+/* Answers a frame that asks for the version of the handler. It declares no trait: on a GPU a call
+ * may need memory, so it cannot be part of a CUDA graph. */
 static bool answers(const xla_frame *frame) {
     for (xla_extension *each = frame->extensions; each; each = each->next)
         if (each->type == XLA_METADATA) {
@@ -34,8 +35,8 @@ static bool is_empty(const xla_buffer *buffer) {
     return empty;
 }
 
-/* XLA gets memory for large results anew for each run of a program. Most of what such a result
- * costs is the system giving and clearing its pages, so that they had better be huge ones. */
+/* XLA allocates memory for large results anew in each run of a program. Most of the cost of such a
+ * result is that the system provides and clears its pages, so huge pages are better. */
 static void want_huge_pages(const xla_buffer *result, int64_t element) {
     enum { LARGE = 1 << 23, HUGE_PAGE = 1 << 21 };
     int64_t bytes = element;
@@ -43,7 +44,9 @@ static void want_huge_pages(const xla_buffer *result, int64_t element) {
 #ifdef MADV_HUGEPAGE
     const uintptr_t first = ((uintptr_t)result->data + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE,
                     end = ((uintptr_t)result->data + (uintptr_t)bytes) / HUGE_PAGE * HUGE_PAGE;
-    if (bytes >= LARGE) madvise((void *)first, end - first, MADV_HUGEPAGE); /* it may decline */
+    if (bytes >= LARGE)
+        madvise((void *)first, end - first, MADV_HUGEPAGE); /* the system may
+                                                             * decline */
 #else
     (void)bytes;
 #endif
@@ -57,11 +60,11 @@ static xla_error *free_memory(const xla_frame *frame, const xla_memory_asked *gi
     return given->memory ? frame->api->free(&freed) : NULL;
 }
 
-/* What kernels read and write of the scratch at a time, in bytes. XLA refuses to promise more than
- * its allocators have, which is less on some than on others. */
+/* Bytes that kernels access at a time in the scratch. XLA refuses to promise more alignment than
+ * its allocators have, and some have little. */
 enum { PACK = 16 };
 
-/* On a GPU the scratch is XLA's, in the order of its stream. */
+/* On a GPU the scratch is XLA's memory, in the order of its stream. */
 static xla_error *run_problem(const xla_frame *frame, const ons_xla_call *call) {
     ons_plan plan;
     const ons_machine machine = ons_this_machine(call->threads);
@@ -91,7 +94,7 @@ static xla_error *run_merging(const xla_frame *frame, const ons_xla_call *call) 
     return status == ONS_OK ? NULL : fail(frame, XLA_INTERNAL, "", ons_status_text(status));
 }
 
-/* The stream, and the GPU that the result lies on. */
+/* The stream, and the GPU of the result. */
 static xla_error *find_gpu(const xla_frame *frame, ons_problem *problem) {
     xla_stream_asked asked = {.size = sizeof asked, .context = frame->context};
     xla_error *error = frame->api->get_stream(&asked);
@@ -104,7 +107,7 @@ static xla_error *find_gpu(const xla_frame *frame, ons_problem *problem) {
 
 static xla_error *handle(const xla_frame *frame, ons_device device) {
     if (answers(frame) || frame->stage != XLA_RUN) return NULL;
-    /* version 0.1 says that it ends with get_stream, and goes on as the later ones do */
+    /* version 0.1 says that it ends with get_stream, but it goes on like the later versions */
     if (frame->api->version.major != XLA_MAJOR ||
         frame->api->size < offsetof(xla_api, get_stream) + sizeof frame->api->get_stream)
         return fail(frame, XLA_INVALID_ARGUMENT, "this version of XLA's interface is unknown", "");
@@ -125,8 +128,8 @@ static xla_error *handle(const xla_frame *frame, ons_device device) {
     return error;
 }
 
-/* XLA's threads take numbers below the smallest normal one for 0, of a scale too, which becomes
- * double here. */
+/* XLA's threads treat numbers below the smallest normal one as 0. That would include a scale, which
+ * becomes double here. */
 xla_error *ons_xla_on_cpu(xla_frame *frame) {
     const ons_float_mode theirs = ons_float_mode_enter();
     xla_error *error = handle(frame, ONS_CPU);

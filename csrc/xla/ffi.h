@@ -11,21 +11,22 @@
 xla_error *ons_xla_on_cpu(xla_frame *frame);
 xla_error *ons_xla_on_cuda(xla_frame *frame);
 
-/* The attribute `flags`, bits: log and sorted of an operation that selects; what the rows add up is
- * wanted (ons_problem.sums). */
+/* Bits of the attribute `flags`: log and sorted of an operation that selects, and
+ * ons_problem.sums. */
 enum { ONS_XLA_LOG = 1, ONS_XLA_SORTED = 2, ONS_XLA_SUMS = 4 };
 
-/* What a call asks for: states merged; or a problem, its device and stream yet to come. */
+/* A call: states to merge, or a problem without its device and stream. */
 typedef struct {
     bool merges;
     ons_merging merging;
     ons_problem problem;
     ons_method method;
     int threads;
-    double *scale; /* a copy that the problem has, to be freed; or NULL */
+    double *scale; /* a copy for the problem, to be freed; or NULL */
 } ons_xla_call;
 
-/* call.c: fills it in from the frame's attributes and arrays. NULL, or what is wrong with them. */
+/* call.c: fills it in from the frame's attributes and arrays. Returns NULL, or a text about what is
+ * wrong. */
 const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call *call);
 
 #endif

@@ -11,6 +11,12 @@ function readCount(text) {
   return Number(parts[1]) * { "": 1, k: 2 ** 10, m: 2 ** 20 }[parts[2].toLowerCase()];
 }
 
+/* A count from 1 to `most` in the page's address, else `otherwise`. */
+function countIn(given, name, most, otherwise) {
+  const n = readCount(given.get(name) ?? "");
+  return n !== null && n >= 1 && n <= most ? n : otherwise;
+}
+
 /* A number as 1.5, -2e3 or -inf; null where it is none. */
 function readNumber(text) {
   const plain = text.trim().replace(MINUS, "-");

@@ -1,4 +1,8 @@
 /* The tabs, and the start. */
+
+/* A view's part of the page's address, by the view's name: a link to it opens the view as it is. */
+const addresses = {};
+
 function tabs() {
   const all = [...document.querySelectorAll("[role=tab]")];
   const select = (tab) => {
@@ -9,17 +13,22 @@ function tabs() {
       byId(one.getAttribute("aria-controls")).hidden = !chosen;
     }
   };
+  const show = (tab) => {
+    select(tab);
+    const address = addresses[tab.getAttribute("aria-controls")];
+    if (address) history.replaceState(null, "", address());
+  };
   all.forEach((tab, i) => {
-    tab.addEventListener("click", () => select(tab));
+    tab.addEventListener("click", () => show(tab));
     tab.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!by) return;
       const next = all[(i + by + all.length) % all.length];
-      select(next);
+      show(next);
       next.focus();
     });
   });
-  if (location.hash === "#steps") select(all[1]);
+  if (new URLSearchParams(location.hash.slice(1)).has("steps")) select(all[1]);
 }
 
 tabs();

@@ -1,4 +1,4 @@
-/* Watch the passes: how a row goes from memory through registers and back, frame by frame. */
+/* Watch the passes: a row on its way from memory through registers and back, frame by frame. */
 const CELLS = 24;
 const LOGITS = [1, 2, 3, 6, 2, 1, 4, 3, 5, 2, 1, 3, 7, 4, 2, 5, 1, 3, 2, 6, 4, 1, 3, 2];
 const WORKERS = {
@@ -15,8 +15,8 @@ const STREAMS = {
 
 const span = (from, to) => Array.from({ length: to - from }, (_, i) => from + i);
 
-/* The frames of one method: {title, pass, passes, reading, holding, writing, pairs, read, written};
- * cells by number, read and written in rows. */
+/* The frames of one method: {title, pass, passes, reading, holding, writing, pairs, read, written}.
+ * Cells are numbers. read and written are in rows. */
 function framesOf(info, workers) {
   const frames = [], share = CELLS / workers, done = { read: 0, written: 0 };
   const parts = span(0, workers).map((worker) => worker * share);
@@ -55,7 +55,7 @@ function framesOf(info, workers) {
   return frames.map((frame) => ({ ...frame, passes: passes.length }));
 }
 
-/* The part of the page that shows them. show(info, device) begins another method. */
+/* The part of the page that shows the passes. show(info, device) begins another method. */
 function passesView() {
   const y = (() => {
     const powers = LOGITS.map((x) => Math.exp(x - Math.max(...LOGITS)));

@@ -1,4 +1,4 @@
-/* The picker: what is asked, the planner's answer, and the map along the row length. */
+/* The picker: the question, the planner's answer, and the map along the row length. */
 const PLACES = {
   cuda: [
     { name: "One warp", methods: ["fused_warp"] },
@@ -14,56 +14,52 @@ const PLACES = {
     { name: "Streamed by threads together", methods: ["split"] },
   ],
 };
-const CPU_COPY_SPEED = 30; /* GB/s, as benchmarks/results has it; a GPU's is the planner's */
+const CPU_COPY_SPEED = 30; /* GB/s, from benchmarks/results; the planner has a GPU's */
 const MOST_ROWS = 2 ** 24;
 const MOST_THREADS = 1024;
 
-/* What is asked, in the page's address: so that it can be shared. */
+/* The question in the page's address, so that users can share it. */
 const addressOf = ({ device, dtype, rows, N, threads }) =>
   `#${new URLSearchParams(device === "cpu" ? { device, dtype, rows, N, threads } : { device, dtype, rows, N })}`;
 
 function takeAddress(state, planner) {
   const given = new URLSearchParams(location.hash.slice(1));
-  const count = (name, most) => {
-    const n = readCount(given.get(name) ?? "");
-    if (n !== null && n >= 1 && n <= most) state[name] = n;
-  };
   if (["cpu", "cuda"].includes(given.get("device"))) state.device = given.get("device");
   if (planner.dtypes.includes(given.get("dtype"))) state.dtype = given.get("dtype");
-  count("rows", MOST_ROWS);
-  count("N", LONGEST);
-  count("threads", MOST_THREADS);
+  for (const [name, most] of [["rows", MOST_ROWS], ["N", LONGEST], ["threads", MOST_THREADS]])
+    state[name] = countIn(given, name, most, state[name]);
 }
 
 function pickerView(planner) {
   const state = { device: "cuda", dtype: "float32", rows: 4096, N: 4096, threads: 8,
     speed: { cpu: CPU_COPY_SPEED }, watched: null };
-  state.speed.cuda = planner.plan(state).copy_speed / 1e9; /* of the first state, which is a GPU's */
+  state.speed.cuda = planner.plan(state).copy_speed / 1e9; /* the first state's device is a GPU */
   const measuredSpeed = state.speed.cuda;
   takeAddress(state, planner);
   let regions = [], reaches = {}, mapped = "", asked = false;
   const share = (N) => `${100 * Math.log2(N) / 24}%`;
   const infoOf = (name) => planner.methods.find((one) => one.name === name);
-  /* The part of a row that is longer than what can be kept of it: it is read a second time, from
-   * the caches if they still have it. */
+  /* The share of a row that does not fit the kept part. The method reads it a second time, from the
+   * caches if they still have it. */
   const againOf = (plan) => state.device === "cuda" && plan.keeps === "row" && plan.tile < plan.N
     ? 1 - plan.tile / plan.N : 0;
   const passesOf = (plan) => plan.reads + plan.writes;
   const arrayBytes = (plan) => plan.bytes_moved / passesOf(plan);
-  /* Whether the plan's time was measured: on the H100, not on a GPU of another speed. */
+  /* Whether the plan's time was measured. It was on the H100, not on a GPU of another speed. */
   const isMeasured = (plan) => plan.measured_seconds > 0 && state.speed.cuda === measuredSpeed;
-  /* Its speed, of a copy's: as measured, else as memory allows, one read and one write over what must move. */
+  /* Its speed relative to a copy: as measured, or else as memory allows. Then it is one read and
+   * one write over the bytes that must move. */
   const speedOf = (plan) => isMeasured(plan) ? plan.measured_copy_seconds / plan.measured_seconds
     : 2 / (plan.least_bytes / arrayBytes(plan) + againOf(plan));
   const secondsOf = (plan) => isMeasured(plan) ? plan.measured_seconds
     : Math.max(plan.least_bytes / (state.speed[state.device] * 1e9), plan.launch_seconds);
-  /* On the CPU a copy is no bound: it reads what it overwrites. */
+  /* On the CPU a copy is no bound, because it reads what it overwrites. */
   const isBound = (plan) => !isMeasured(plan) && state.device === "cuda";
   const secondsText = (plan) => `${isBound(plan) ? "\u2265 " : ""}${timeText(secondsOf(plan))}`;
   const speedText = (plan) => `${isMeasured(plan) ? "measured, " : isBound(plan) ? "at most " : "by its bytes, "}` +
     `${digits(speedOf(plan))} of a copy\u2019s speed`;
 
-  /* A region of the map as high as its speed, and at most as high as the map. */
+  /* A region of the map as high as its speed, up to the height of the map. */
   function shapeOf({ method, from, to }) {
     const points = span(0, 17).map((i) => {
       const N = Math.round(from * (to / from) ** (i / 16));
@@ -73,11 +69,11 @@ function pickerView(planner) {
       `100% 100%); --top: ${points[0][1]}cqh`;
   }
 
-  /* Those of the device; on a GPU fused is another name of two others. */
+  /* The methods of the device. On a GPU, fused only names two other methods. */
   const methodsHere = () => planner.methods.filter(({ name, devices }) =>
     devices.includes(state.device) && !(state.device === "cuda" && name === "fused"));
 
-  /* The longest row that a method holds on chip; LONGEST where it streams. */
+  /* The longest row that a method holds on chip. LONGEST if it streams. */
   function reach(name) {
     const longest = planner.plan({ ...state, N: LONGEST, method: name });
     if (infoOf(name).keeps !== "row") return LONGEST;
@@ -99,7 +95,7 @@ function pickerView(planner) {
         shapeOf(one) }, ...children);
     byId("regions").replaceChildren(
       ...regions.map((one) => placed("region", one, h("div", { class: "hill" }))));
-    /* above the line that marks the length */
+    /* the names are above the line that marks the length */
     byId("names").replaceChildren(
       ...regions.map((one) => placed("name", one, h("span", {}, one.method))));
     byId("lanes").replaceChildren(...PLACES[device].map(({ name, methods }) => {
@@ -172,12 +168,13 @@ function pickerView(planner) {
         h("td", {}, `${info.reads}R + ${info.writes}W`),
         h("td", { class: fits ? null : "too-long" }, time));
     });
-    /* in place, so that a button pressed keeps the focus */
+    /* updates in place, so that a pressed button keeps the focus */
     const focused = document.activeElement?.closest?.("#others tr")?.dataset.method;
     byId("others").replaceChildren(...rows);
     if (focused) byId("others").querySelector(`[data-method="${focused}"] button`).focus();
   }
 
+  addresses.pick = () => addressOf(state);
   const watcher = passesView();
   function draw() {
     drawMap();
@@ -265,7 +262,7 @@ function pickerView(planner) {
     draw();
   });
 
-  /* Anywhere on the map drags too. */
+  /* Dragging works anywhere on the map. */
   const map = byId("map");
   const drag = (event) => {
     const box = map.getBoundingClientRect();

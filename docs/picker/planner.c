@@ -1,6 +1,6 @@
-/* planner.c - the planner for the picker page: plan*.c compiled to WebAssembly, asked for C-ordered
- * arrays of `rows` rows of `N` elements. Numbers are doubles, which is what JavaScript has; all are
- * far below 2^53. */
+/* planner.c - the planner for the picker page: csrc/plan/*.c compiled to WebAssembly, for C-ordered
+ * arrays of `rows` rows of `N` elements. Numbers are doubles, as in JavaScript, and far below 2^53.
+ * */
 #include "../../csrc/api/plan_facts.h"
 
 #define EXPORT(name) __attribute__((export_name(#name))) name
@@ -8,8 +8,8 @@
 static ons_plan plan;
 static double measured_seconds, measured_copy_seconds, launch_seconds, least_bytes;
 
-/* Makes the plan that the calls below tell of. `method` counts the lines of methods.def, -1 is
- * auto; returns an ons_status. */
+/* Makes the plan that the functions below describe. `method` is a line of methods.def, or -1 for
+ * auto. Returns an ons_status. */
 int EXPORT(make_plan)(ons_device device, ons_dtype dtype, double rows, double N, int method,
                       int threads) {
     static char somewhere[64];
@@ -20,7 +20,7 @@ int EXPORT(make_plan)(ons_device device, ons_dtype dtype, double rows, double N,
     problem.operand[ONS_X] = (ons_operand){somewhere, dtype, {size * (int64_t)N, size}};
     problem.operand[ONS_Y] = problem.operand[ONS_X];
     ons_coalesce(&problem);
-    const ons_machine machine = {threads, 1 << 20, 1 << 25, 8, NULL}; /* some CPU's caches */
+    const ons_machine machine = {threads, 1 << 20, 1 << 25, 8, NULL}; /* typical CPU caches */
     const ons_status status = ons_make_plan(&problem, method, &machine, &plan);
     const bool made = status == ONS_OK;
     measured_seconds = made ? ons_measured_seconds(&problem, &machine, &plan) : 0;
@@ -35,7 +35,7 @@ const char *EXPORT(planned_reason)(void) { return plan.reason; }
 const char *EXPORT(planned_measured)(void) { return plan.measured ? plan.measured : ""; }
 const char *EXPORT(planned_compute)(void) { return ons_dtype_name(plan.compute); }
 
-/* The numbers of the plan, by their names in ons_plan, and what was measured; place counts them
+/* The numbers of the plan by their names in ons_plan, and the measured time. `place` counts them
  * from 0. */
 typedef struct {
     const char *name;

@@ -1,13 +1,13 @@
-/* The library's own planner (planner.c, compiled to WebAssembly) as functions of JavaScript. */
+/* The library's planner (planner.c, compiled to WebAssembly) as functions of JavaScript. */
 const DEVICES = ["cpu", "cuda"]; /* in the order of ons_device */
 const LONGEST = 2 ** 24;
-const POSITIONS = 24 * 64; /* of the slider: 64 an octave */
+const POSITIONS = 24 * 64; /* of the slider: 64 per octave */
 
 const lengthAt = (position) => Math.round(2 ** (position / 64));
 const positionOf = (N) => Math.log2(N) * 64;
 
-/* {dtypes, methods, plan}; plan({device, dtype, rows, N, threads, method}) has the numbers of
- * ons_plan by their names in C, and status: 0, or what ons_make_plan had against it. */
+/* {dtypes, methods, plan}. plan({device, dtype, rows, N, threads, method}) returns the numbers of
+ * ons_plan by their names in C. It also returns status: 0 or the error of ons_make_plan. */
 async function loadPlanner(base64) {
   const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
   const c = (await WebAssembly.instantiate(bytes)).instance.exports;
@@ -44,8 +44,8 @@ async function loadPlanner(base64) {
   return { dtypes, methods, plan };
 }
 
-/* Where auto's choice changes along N: [{method, from, to}], by looking at every position of the
- * slider and bisecting between two that differ. */
+/* Where auto's choice changes along N: [{method, from, to}]. It asks the planner at every position
+ * of the slider and bisects between two different answers. */
 function regionsOf(planner, question) {
   const at = (N) => planner.plan({ ...question, N }).method;
   const found = [{ method: at(1), from: 1, to: LONGEST }];

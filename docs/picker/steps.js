@@ -3,13 +3,17 @@ const MOST_ELEMENTS = 24;
 const STORY = {
   naive: "Exponentials as they come. It works until one of them overflows.",
   safe: "The maximum first, then the sum, then the quotient: three reads, and nothing overflows.",
+  fused: "As safe, but the row is read once: it stays on the chip, where the sum and the quotients find it.",
   online: "One read finds both: whenever the maximum m rises, the sum d is rescaled by e to the " +
     "power of what it rose by. The second read writes.",
   split: "Each part has a pair (m, d) of its own, found without waiting for the others. Pairs merge, " +
     "in any order; then each part is read again and written.",
+  topk: "The running pair, and beside it the k largest so far. An element that is not above the smallest " +
+    "of them costs one comparison. The row is read once, and only k numbers are written.",
 };
+const rowText = (row) => row.map((x) => (x === -Infinity ? "-inf" : x)).join(" ");
 
-/* A row as "1 2 3" or "1, 2, -inf": {row} or {error}. */
+/* A row like "1 2 3" or "1, 2, -inf": {row} or {error}. */
 function readRow(text) {
   const words = text.split(/[\s,;]+/).filter(Boolean);
   const row = words.map(readNumber), wrong = words.find((_, i) => row[i] === null);
@@ -21,20 +25,39 @@ function readRow(text) {
   return { row };
 }
 
+/* The view in the page's address. It says no more than the method needs. */
+function stepsAddress({ method, tile, row, type, k }, now) {
+  const more = { naive: { type }, topk: { k } }[method];
+  return `#steps&${new URLSearchParams({ method, tile, row: rowText(row), ...more, step: now + 1 })}`;
+}
+
+/* Takes the view from the address. Returns the number of the step. */
+function takeStepsAddress(state) {
+  const given = new URLSearchParams(location.hash.slice(1));
+  state.row = readRow(given.get("row") ?? "").row ?? state.row;
+  for (const [name, known] of [["method", STORY], ["type", ROUNDED]])
+    if (Object.hasOwn(known, given.get(name))) state[name] = given.get(name);
+  for (const name of ["tile", "k"]) state[name] = countIn(given, name, MOST_ELEMENTS, state[name]);
+  return countIn(given, "step", Infinity, 1) - 1;
+}
+
 function stepsView() {
-  const state = { row: [1, 2, 3, 6, 2, 1], tile: 3, method: "online", type: "float16" };
-  let steps = [], now = 0, timer = 0;
+  const state = { row: [1, 2, 3, 6, 2, 1], tile: 3, method: "online", type: "float16", k: 2 };
+  const first = takeStepsAddress(state);
+  let steps = [], now = 0, timer = 0, asked = false;
+  addresses.steps = () => stepsAddress(state, now);
   const raised = (parts) => parts.map((part) =>
     typeof part === "string" ? part : h("span", { class: "power" }, "e", h("sup", {}, part.e)));
 
   function draw() {
     const step = steps[now], [from, to] = step.read, last = now === steps.length - 1;
     byId("row-cells").replaceChildren(...state.row.map((x, i) => h("div", {
-      class: `cell${i >= from && i < to ? " on" : ""}${i % state.tile === 0 && i ? " edge" : ""}`,
+      class: `cell${i >= from && i < to ? " on" : ""}${i % state.tile === 0 && i ? " edge" : ""}` +
+        `${step.kept.includes(i) ? " kept" : ""}`,
     }, valueText(x))));
     const highest = Math.max(...step.y.filter(Number.isFinite), 1e-300);
     byId("out-cells").replaceChildren(...state.row.map((_, i) => {
-      const known = i < step.y.length, value = step.y[i];
+      const known = i in step.y, value = step.y[i];
       const height = known && Number.isFinite(value) ? 100 * value / highest : 0;
       return h("div", {
         class: `cell out${known && i >= from && i < to ? " on" : ""}${i % state.tile === 0 && i ? " edge" : ""}`,
@@ -48,19 +71,22 @@ function stepsView() {
     byId("step-place").textContent = `Step ${now + 1} of ${steps.length}`;
     byId("step-count").textContent =
       `${counted(step.reads, "element")} read, ${step.writes} written`;
-    /* not disabled: that would take the focus away */
+    /* not disabled, because this would take the focus away */
     byId("step-back").setAttribute("aria-disabled", now === 0);
     byId("step-next").setAttribute("aria-disabled", last);
+    const written = (one) => Object.values(one.y.slice(...(one.writes ? one.read : [0, 0])));
     byId("ledger").replaceChildren(...steps.map((one, i) => h("tr",
       { class: i === now ? "now" : i > now ? "ahead" : null, "aria-current": i === now ? "step" : null },
       h("td", {}, h("button", { type: "button", click: () => go(i) }, `${one.pass}. ${one.title}`)),
       ...["m", "d", "factor"].map((name) =>
         h("td", {}, i > now ? "" : one[name] === null ? "\u2013" : valueText(one[name]))),
-      h("td", {}, i > now ? "" : one.y.slice(...(one.writes ? one.read : [0, 0])).map(valueText).join(" ")))));
+      h("td", {}, i > now ? "" : written(one).map(valueText).join(" ")))));
     byId("verdict").textContent = last ? verdict(step.y) : "";
+    /* from the first change on, and not while it plays behind the other tab */
+    if (asked && !byId("steps").hidden) history.replaceState(null, "", addresses.steps());
   }
 
-  /* What came out beside the formula. */
+  /* Compares the result with the formula. */
   function verdict(y) {
     const formula = traceOf(state.row, state.row.length, "safe").at(-1).y;
     const same = y.every((value, i) => Object.is(value, formula[i]) ||
@@ -79,12 +105,13 @@ function stepsView() {
     if (now === steps.length - 1) stop();
     draw();
   }
-  function restart() {
+  function restart(at = 0) {
     stop();
-    steps = traceOf(state.row, state.tile, state.method, state.type);
-    now = 0;
+    steps = traceOf(state.row, state.tile, state.method, state.type, state.k);
+    now = Math.min(at, steps.length - 1);
     byId("story").textContent = STORY[state.method];
     byId("type-choice").hidden = state.method !== "naive";
+    byId("k-choice").hidden = state.method !== "topk";
     byId("steps-stage").dataset.method = state.method;
     draw();
   }
@@ -106,13 +133,17 @@ function stepsView() {
     go(to);
   });
 
-  const tileField = field("tile", { changed: (tile) => { state.tile = tile; restart(); },
+  const countField = (name, what) => field(name, { changed: (n) => { state[name] = n; restart(); },
     read: (text) => {
-      const tile = readCount(text);
-      return tile >= 1 && tile <= MOST_ELEMENTS ? tile : null;
+      const n = readCount(text);
+      return n >= 1 && n <= MOST_ELEMENTS ? n : null;
     },
-    write: String, expected: `a tile: a whole number from 1 to ${MOST_ELEMENTS}` });
+    write: String, expected: `${what}: a whole number from 1 to ${MOST_ELEMENTS}` });
+  const tileField = countField("tile", "a tile"), kField = countField("k", "a k");
+  tileField.set(state.tile);
+  kField.set(state.k);
   const input = byId("row");
+  input.value = rowText(state.row);
   function takeRow() {
     const { row, error } = readRow(input.value);
     complain(input, error || "");
@@ -120,7 +151,7 @@ function stepsView() {
   }
   input.addEventListener("input", takeRow);
   input.addEventListener("blur", () => {
-    input.value = state.row.map((x) => (x === -Infinity ? "-inf" : x)).join(" ");
+    input.value = rowText(state.row);
     complain(input, "");
   });
   const choose = (name, value) => {
@@ -136,9 +167,10 @@ function stepsView() {
       choose("type", "float16");
       takeRow();
     });
-  segments("method-choice", "step-method", ["naive", "safe", "online", "split"].map((name) =>
-    ({ value: name, label: name })), state.method, (method) => { state.method = method; restart(); });
+  segments("method-choice", "step-method", Object.keys(STORY).map((name) =>
+    ({ value: name, label: name === "topk" ? "top-k" : name })), state.method, (method) => { state.method = method; restart(); });
   segments("type-segments", "step-type", Object.keys(ROUNDED).reverse().map((name) =>
     ({ value: name, label: name })), state.type, (type) => { state.type = type; restart(); });
-  restart();
+  restart(first);
+  asked = true;
 }

@@ -1,5 +1,5 @@
 /* The algorithms on a short row, every step of them (Milakov and Gimelshein, arXiv 1805.02867,
- * algorithms 1 to 3), in float64; naive in the type that is asked for. */
+ * algorithms 1 to 4), in float64; naive in the type that is asked for. */
 
 /* The nearest float16, as a float64. */
 function toFloat16(x) {
@@ -26,10 +26,14 @@ const pairOf = (elements) => {
   return { m, d: elements.reduce((d, x) => d + power(x, m), 0) };
 };
 
-/* The steps of one method: [{pass, title, read: [from, to], lines, m, d, factor, y, reads,
+/* The places of the k largest elements among these places, the lower of two equal ones first. */
+const largestOf = (row, places, k) => [...places].sort((i, j) => row[j] - row[i] || i - j).slice(0, k);
+
+/* The steps of one method: [{pass, title, read: [from, to], lines, m, d, factor, kept, y, reads,
  * writes}]. A line is a list of texts; {e: text} among them is e to that power. m, d and factor
- * are null where the method has none yet; y holds what is written so far. */
-function traceOf(row, tile, method, type = "float64") {
+ * are null where the method has none yet; y holds what is written so far, at its places; kept has
+ * the places of the k largest so far. */
+function traceOf(row, tile, method, type = "float64", k = 1) {
   const N = row.length, steps = [], y = [];
   const tiles = [];
   for (let from = 0; from < N; from += tile) tiles.push([from, Math.min(from + tile, N)]);
@@ -37,8 +41,8 @@ function traceOf(row, tile, method, type = "float64") {
   const add = (pass, title, [from, to], more, wrote = 0) => {
     done.reads += more.quiet ? 0 : to - from;
     done.writes += wrote;
-    steps.push({ pass, title, read: [from, to], m: null, d: null, factor: null, lines: [],
-      ...more, y: [...y], ...done });
+    steps.push({ pass, title, read: [from, to], m: null, d: null, factor: null, kept: [], lines: [],
+      ...more, y: y.slice(), ...done });
   };
   const v = valueText;
   const named = ([from, to], kind = "Tile") => `${kind} ${Math.floor(from / tile) + 1}: ` +
@@ -76,8 +80,10 @@ function traceOf(row, tile, method, type = "float64") {
     return steps;
   }
 
-  let pair = EMPTY, pass = 1;
-  if (method === "safe") {
+  let pair = EMPTY, pass = 1, kept = [];
+  const quiet = method === "fused", kind = { split: "Part", fused: "Held tile" }[method] || "Tile";
+  const quotient = (x) => (pair.m === -Infinity ? NaN : power(x, pair.m) / pair.d);
+  if (method === "safe" || method === "fused") {
     let m = -Infinity;
     for (const [from, to] of tiles) {
       const before = m;
@@ -89,20 +95,34 @@ function traceOf(row, tile, method, type = "float64") {
     for (const [from, to] of tiles) {
       const before = d;
       d += row.slice(from, to).reduce((total, x) => total + power(x, m), 0);
-      add(2, named([from, to]), [from, to], { m, d, lines: [
+      add(quiet ? 1 : 2, named([from, to], kind), [from, to], { m, d, quiet, lines: [
         ["d = ", from ? `${v(before)} + ` : "", ...sum(row.slice(from, to), m), ` = ${v(d)}`]] });
     }
     pair = { m, d };
-    pass = 3;
-  } else if (method === "online") {
+    pass = quiet ? 1 : 3;
+  } else if (method === "online" || method === "topk") {
     for (const [from, to] of tiles) {
       const elements = row.slice(from, to), before = pair;
       pair = merge(pair, pairOf(elements));
-      const factor = from ? power(before.m, pair.m) : null;
-      add(1, named([from, to]), [from, to], { ...pair, factor, lines: [
+      const factor = from ? power(before.m, pair.m) : null, more = [];
+      if (method === "topk") {
+        const bound = kept.length === k ? row[kept.at(-1)] : null;
+        if (bound !== null)
+          more.push([`${elements.filter((x) => x > bound).length} of ${elements.length} above ${v(bound)}`]);
+        kept = largestOf(row, [...kept, ...span(from, to)], k);
+        more.push([`largest: ${kept.map((i) => v(row[i])).join(", ")}`]);
+      }
+      add(1, named([from, to]), [from, to], { ...pair, factor, kept, lines: [
         [`m = max(${v(before.m)}, ${elements.map(v).join(", ")}) = ${v(pair.m)}`],
         ["d = ", ...(from ? [`${v(before.d)} \u00b7 `, { e: `${v(before.m)} ${MINUS} ${bracket(pair.m)}` },
-          " + "] : []), ...sum(elements, pair.m), ` = ${v(pair.d)}`]] });
+          " + "] : []), ...sum(elements, pair.m), ` = ${v(pair.d)}`], ...more] });
+    }
+    if (method === "topk") {
+      for (const i of kept) y[i] = quotient(row[i]);
+      add(1, `The ${kept.length} largest`, [0, N], { ...pair, kept, quiet: true, lines: kept.map((i) =>
+        ["y = ", { e: `${v(row[i])} ${MINUS} ${bracket(pair.m)}` }, ` / ${v(pair.d)} = ${v(y[i])}, at ${i}`]) },
+      kept.length);
+      return steps;
     }
     pass = 2;
   } else {
@@ -127,9 +147,9 @@ function traceOf(row, tile, method, type = "float64") {
     pass = 2;
   }
   for (const [from, to] of tiles) {
-    y.push(...row.slice(from, to).map((x) => (pair.m === -Infinity ? NaN : power(x, pair.m) / pair.d)));
-    add(pass, named([from, to], method === "split" ? "Part" : "Tile"), [from, to],
-      { ...pair, lines: quotients(from, to, (x) => `${v(x)} ${MINUS} ${bracket(pair.m)}`) }, to - from);
+    y.push(...row.slice(from, to).map(quotient));
+    add(pass, named([from, to], kind), [from, to],
+      { ...pair, quiet, lines: quotients(from, to, (x) => `${v(x)} ${MINUS} ${bracket(pair.m)}`) }, to - from);
   }
   return steps;
 }

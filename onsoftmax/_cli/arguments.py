@@ -24,7 +24,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 def _examples(lines: Iterable[str], width: int) -> list[str]:
-    """The lines. Where one is too long, what it says of its command goes to lines of its own."""
+    """The lines. If one is too long, the text about its command goes to lines of its own."""
     placed = []
     for line in lines:
         parts = [line] if len(line) <= width else re.split(r"(?<=\S)\s{3,}", line, maxsplit=1)

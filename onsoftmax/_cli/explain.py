@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .._explain import METHODS, explain, trace_text
+from .._explain import METHODS, OPERATIONS, explain, trace_text
+from .._explain.trace import Trace
 from .._plan.table import show, terminal_width
 from ..demo import ROW
 from .arguments import HelpFormatter, add_dtype
@@ -19,6 +20,8 @@ EPILOG = """examples:
   onsoftmax explain --tile 1                              the same, element by element
   onsoftmax explain 1 2 3 6 2 1 --method split --parts 2
   onsoftmax explain -k 2                                  its 2 largest: softmax_topk
+  onsoftmax explain --operation log_softmax               the same (m, d), with a logarithm at the end
+  onsoftmax explain 1 2 3 --operation softmax_backward --grad 0 0 1
   onsoftmax explain 2 4 12 --method naive --dtype float16
   onsoftmax explain 1 2 3 6 2 1 --html row.html --plot row.png
 """
@@ -46,7 +49,20 @@ def add(commands: Any) -> None:
     option("--tile", type=int, default=3, metavar="T", help="elements read at a time (default: 3)")
     option("--method", default="online", help=f"one of {', '.join(METHODS)} (default: online)")
     option("--parts", type=int, default=2, metavar="P", help="parts of the row, for split (default: 2)")
+    option(
+        "--operation",
+        metavar="O",
+        help=f"one of {', '.join(OPERATIONS)} (default: softmax, or softmax_topk with -k); "
+        "a gradient is that of the row's softmax or log_softmax, by online, fused or split",
+    )
     option("-k", type=int, metavar="K", help="shows softmax_topk with the K largest, by online or split")
+    option(
+        "--grad",
+        type=_number,
+        nargs="+",
+        metavar="G",
+        help="the upstream gradient, a number for each X (default: 1 for the first, 0 for the others)",
+    )
     add_dtype(parser, "float64")
     option("--html", metavar="FILE", help="writes a page: the row on its way between memory and registers")
     option("--plot", metavar="FILE", help="draws m and d over the steps, and the result: .png, .svg, .pdf")
@@ -61,18 +77,22 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
+def _trace(options: argparse.Namespace) -> Trace:
+    """The trace. For a gradient the row's softmax or log_softmax is taken first, by the same method."""
+    operation: Any = options.operation or ("softmax" if options.k is None else "softmax_topk")
+    row, grad = options.row, options.grad
+    forward = operation.removesuffix("_backward")
+    how = {name: getattr(options, name) for name in ("tile", "method", "parts", "dtype")}
+    if operation in OPERATIONS and forward != operation:
+        row = explain(row, operation=forward, **how).result
+        grad = grad or [1.0] + [0.0] * (len(row) - 1)
+    return explain(row, operation=operation, k=options.k, grad=grad, **how)
+
+
 def run(options: argparse.Namespace) -> int:
     """Shows the trace on stdout, and writes the files that were asked for."""
     try:
-        trace = explain(
-            options.row,
-            tile=options.tile,
-            method=options.method,
-            parts=options.parts,
-            dtype=options.dtype,
-            operation="softmax" if options.k is None else "softmax_topk",
-            k=options.k,
-        )
+        trace = _trace(options)
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     check_target(options.html)

@@ -1,22 +1,36 @@
-"""explain(): every step that a method takes on one small row, for a softmax or its k largest."""
+"""explain(): every step that a method takes on one small row."""
 
 from __future__ import annotations
 
 import difflib
 import operator
+from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 from .. import _core
 from .._types import ExplainedMethod, ExplainedOperation
-from . import steps_topk
-from .steps import Array, Row, fused, online, safe, split, textbook
+from . import steps_gradient, steps_topk
+from .steps import Row, fused, online, safe, split
 from .steps_naive import naive
+from .textbook import Array
 from .trace import Trace
 
 METHODS = {"naive": naive, "safe": safe, "online": online, "fused": fused, "split": split}
-METHODS_OF_TOPK = {"online": steps_topk.online, "split": steps_topk.split}
+_OF_A_GRADIENT = {
+    "online": steps_gradient.online,
+    "fused": steps_gradient.fused,
+    "split": steps_gradient.split,
+}
+OPERATIONS = {
+    "softmax": METHODS,
+    "log_softmax": METHODS,
+    "logsumexp": METHODS,
+    "softmax_topk": {"online": steps_topk.online, "split": steps_topk.split},
+    "softmax_backward": _OF_A_GRADIENT,
+    "log_softmax_backward": _OF_A_GRADIENT,
+}
 LONGEST = 4096  # elements of a row; each element has steps of its own
 
 
@@ -30,34 +44,46 @@ def _positive(name: str, value: Any) -> int:
     return number
 
 
-def _take_row(row: Any, dtype: Any) -> Array:
+def _take_row(row: Any, dtype: Any, name: str = "the row") -> Array:
     """The row in the type of softmax's result, by softmax's own rules."""
     try:
         x = _core.as_numpy(row)
     except ValueError as error:  # lists of different lengths
-        raise ValueError(f"the row is not one row of numbers: {error}") from None
+        raise ValueError(f"{name} is not one row of numbers: {error}") from None
     own = _core.softmax(x.reshape(-1)[:0], dtype=dtype).dtype
     if x.ndim != 1:
-        raise ValueError(f"the row has shape {x.shape}: expected one dimension")
+        raise ValueError(f"{name} has shape {x.shape}: expected one dimension")
     if len(x) == 0:
-        raise ValueError("the row is empty: expected at least one number")
+        raise ValueError(f"{name} is empty: expected at least one number")
     if len(x) > LONGEST:
         raise ValueError(
-            f"the row has {len(x)} elements: explain shows each step, and takes {LONGEST} at most"
+            f"{name} has {len(x)} elements: explain shows each step, and takes {LONGEST} at most"
         )
     with np.errstate(over="ignore"):
         return np.asarray(x.astype(own))
 
 
-def _take_k(operation: Any, k: Any, n: int) -> int:
-    """How many elements the operation selects. 0 for softmax."""
-    if operation not in ("softmax", "softmax_topk"):
-        raise ValueError(f"operation is {operation!r}: explain knows softmax and softmax_topk")
-    if (operation == "softmax_topk") != (k is not None):
-        raise TypeError(f"explain() of {operation} {'takes no' if k is not None else 'needs'} k")
-    if k is None:
-        return 0
-    return int(_core.plan((n,), operation=operation, k=k)["k"])  # by softmax_topk's own rules
+def _check_name(what: str, name: Any, known: Iterable[str]) -> None:
+    """ValueError if the name is not known. `what` is the argument, and whose names these are."""
+    if isinstance(name, str) and name in known:
+        return
+    argument, _, of = what.partition(" ")
+    near = difflib.get_close_matches(str(name), known, 1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    raise ValueError(f"{argument} is {name!r}: explain knows{of and ' ' + of} {', '.join(known)}{meant}")
+
+
+def _check_given(operation: str, name: str, value: Any, needed: bool) -> None:
+    if needed != (value is not None):
+        raise TypeError(f"explain() of {operation} {'needs' if needed else 'takes no'} {name}")
+
+
+def _take_grad(grad: Any, x: Array) -> Array:
+    """The upstream gradient in the type of the row. Empty if there is none."""
+    g = np.zeros(0, x.dtype) if grad is None else _take_row(grad, x.dtype, "grad")
+    if grad is not None and g.shape != x.shape:
+        raise ValueError(f"grad has length {len(g)}: expected {len(x)}, the length of the row")
+    return g
 
 
 def explain(
@@ -70,6 +96,7 @@ def explain(
     dtype: Any = None,
     operation: ExplainedOperation = "softmax",
     k: SupportsIndex | None = None,
+    grad: Any = None,
 ) -> Trace:
     """Every step of a method on one row: what it reads and writes, m, d, and the rescales.
 
@@ -77,61 +104,64 @@ def explain(
     With tile=1 they go element by element. `fused` is `safe` with the row on the chip. `split` is `online` on
     several parts of the row, whose pairs then merge. Algorithm 4 of the paper is softmax_topk by `online`. It
     keeps the k largest so far beside (m, d). With `split` the k largest of the parts merge as their pairs do.
+    log_softmax and logsumexp have the same (m, d), and end with a logarithm. A gradient has a running sum s
+    in the place of (m, d).
 
     Parameters
     ----------
     row : array of shape (N,)
-        1 to 4096 numbers of a type that softmax takes, on the CPU. bfloat16 needs the package ml_dtypes.
+        1 to 4096 numbers of a type that softmax takes, on the CPU. bfloat16 needs the package ml_dtypes. For
+        a gradient, the result y of softmax or log_softmax.
     tile : int
         Number of elements to read at a time.
     method : "naive", "safe", "online", "fused" or "split"
-        For softmax_topk "online" or "split".
+        For softmax_topk "online" or "split", for a gradient "online", "fused" or "split".
     parts : int
         Number of parts of the row, for `split`. Parts consist of whole tiles, so there are no more parts than
         tiles.
     dtype : dtype, optional
         float16, bfloat16, float32 or float64. The row is converted to it first. The default is the row's own
         type, or float64 for integers.
-    operation : "softmax" or "softmax_topk"
+    operation : str
+        "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward" or "log_softmax_backward".
     k : int, optional
         For softmax_topk, which needs it: the number of elements to select.
+    grad : array of shape (N,), optional
+        For a gradient, which needs it: the upstream gradient g, that of the loss with respect to y. It is
+        converted to the type of the row.
 
     Raises
     ------
     ValueError
         The row is empty, too long or not one-dimensional, tile or parts is below 1, the method or operation
-        is unknown, or k is below 1 or above N.
+        is unknown, k is below 1 or above N, or grad is not as long as the row.
     TypeError
-        The row has no numbers, or a type that softmax does not take. Also for softmax_topk without k, and for
-        softmax with k.
+        The row has no numbers, or a type that softmax does not take. Also if k or grad is missing, or given
+        to an operation that does not take it.
     """
     x = _take_row(row, dtype)
-    selected = _take_k(operation, k, len(x))
-    known = METHODS_OF_TOPK if selected else METHODS
-    if not isinstance(method, str) or method not in known:
-        of = " of softmax_topk" if selected else ""
-        near = difflib.get_close_matches(str(method), known, 1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"method is {method!r}: explain knows{of} {', '.join(known)}{meant}")
+    _check_name("operation", operation, OPERATIONS)
+    _check_given(operation, "k", k, operation == "softmax_topk")
+    _check_given(operation, "grad", grad, operation.endswith("_backward"))
+    # by softmax_topk's own rules
+    selected = 0 if k is None else int(_core.plan((len(x),), operation=operation, k=k)["k"])
+    known = OPERATIONS[operation]
+    _check_name("method" if known is METHODS else f"method of {operation}", method, known)
     tile, parts = _positive("tile", tile), _positive("parts", parts)
-    compute = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-    work = Row(x, compute, tile, parts if method == "split" else 1)
-    exact = textbook(work.wide)
-    if selected:
-        METHODS_OF_TOPK[method](work, selected)
-        exact = exact[list(work.places)]
-    else:
-        METHODS[method](work)
+    work = Row(operation, x, _take_grad(grad, x), selected, tile, parts if method == "split" else 1)
+    known[method](work)
     return Trace(
         operation=operation,
         method=method,
         dtype=x.dtype.name,
-        compute=compute.name,
+        compute=work.compute.name,
         tile=tile,
         parts=work.parts,
         row=tuple(map(float, x)),
         steps=tuple(work.steps),
         result=tuple(map(float, work.result)),
-        exact=tuple(exact.tolist()),
+        exact=tuple(work.exact.tolist()),
+        size=tuple(work.size.tolist()),
         indices=work.places,
+        grad=tuple(map(float, work.grad)),
     )

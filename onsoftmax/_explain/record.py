@@ -15,8 +15,9 @@ class Step:
     """One step on elements `start` to `stop`. A field that does not apply to a step is None, or empty."""
 
     kind: str
-    """The kind of step: "maximum", "sum", "statistics" (both at once), "merge" or "divide". For softmax_topk
-    "statistics", "merge" or "select"."""
+    """The kind of step. Of m and d: "maximum", "sum", "statistics" (both at once), "merge". Of a gradient's
+    sum: "total", "merge". Of results: "divide" (softmax), "subtract" (log_softmax), "value" (logsumexp),
+    "select" (softmax_topk), "gradient"."""
     part: int
     """The number of the part of the row, with `split`. Otherwise 0."""
     start: int
@@ -49,7 +50,10 @@ class Step:
     exponentials: Floats = ()
     """exp(x - m), or exp(x) for `naive`, in the arithmetic's type."""
     added: float | None = None
-    """The number added to the rescaled d_before: the sum of the exponentials, or own_d * own_rescale."""
+    """The number added to the rescaled d_before: the sum of the exponentials, or own_d * own_rescale. For a
+    gradient the number added to s_before."""
+    log_d: float | None = None
+    """The logarithm of d, for log_softmax and logsumexp."""
     exact_m: float | None = None
     """m by the textbook formula in float64, for comparison."""
     exact_d: float | None = None
@@ -64,6 +68,17 @@ class Step:
     """The k largest so far, in descending order."""
     kept_at: tuple[int, ...] = ()
     """Their indices in the row."""
+    grad: Floats = ()
+    """Elements of the upstream gradient g, for a gradient."""
+    products: Floats = ()
+    """For softmax_backward: g * y of these elements."""
+    own_s: float | None = None
+    """In a gradient's merge, s of the part that comes in."""
+    s_before: float | None = None
+    s: float | None = None
+    """A gradient's sum so far: sum(g * y), and for log_softmax_backward sum(g)."""
+    exact_s: float | None = None
+    """s by the textbook formula in float64."""
     note: str = ""
     """A remark in words."""
 
@@ -78,7 +93,7 @@ class Record:
     """All steps of one method on one row."""
 
     operation: str
-    """softmax or softmax_topk."""
+    """softmax, log_softmax, logsumexp, softmax_topk, softmax_backward or log_softmax_backward."""
     method: str
     dtype: str
     """The type of the row and of the result."""
@@ -88,12 +103,18 @@ class Record:
     parts: int
     """The number of parts of the row. 1 except with `split`."""
     row: Floats
+    """The logits. For a gradient the result of the forward step."""
     steps: tuple[Step, ...]
     result: Floats
     exact: Floats
-    """exp(x - m) / sum(exp(x - m)) in float64, for the elements of the result."""
+    """The result by the textbook formula in float64."""
+    size: Floats
+    """What the error of each element is relative to: the exact value. For a logarithm max(1, its size). For
+    a gradient the larger of its two terms, where s adds up absolute values."""
     indices: tuple[int, ...] = ()
     """For softmax_topk: the places of its k values in the row."""
+    grad: Floats = ()
+    """For a gradient: the upstream gradient."""
 
     @property
     def passes(self) -> int:
@@ -110,10 +131,10 @@ class Record:
 
     @property
     def error(self) -> float:
-        """The largest relative error of the result. NaN if only the result or only the formula has a NaN at
-        some place."""
-        both = zip(self.result, self.exact, strict=True)
-        errors = [0.0 if _alike(y, e) else abs(y - e) / e if e else math.inf for y, e in both]
+        """The largest error of the result, relative to `size`. NaN if only the result or only the formula has
+        a NaN at some place."""
+        each = zip(self.result, self.exact, self.size, strict=True)
+        errors = [0.0 if _alike(y, e) else abs(y - e) / size if size else math.inf for y, e, size in each]
         return math.nan if any(map(math.isnan, errors)) else max(errors)
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from .. import _core
 from .record import Floats, Step
+from .textbook import Array, formula, larger, textbook
 
-Array = np.ndarray[Any, np.dtype[Any]]
 State = tuple[float, float, float, float]
 
 EMPTY: State = (-math.inf, 0.0, 0.0, 0.0)
@@ -25,38 +25,28 @@ def floats(values: Array) -> Floats:
     return tuple(float(value) for value in values)
 
 
-def formula(x: Array, m: float) -> Array:
-    """exp(x - m) in float64."""
-    with np.errstate(all="ignore"):
-        return np.asarray(np.exp(x - m))
-
-
-def larger(x: Array) -> float:
-    return float(np.max(x, initial=-math.inf))
-
-
-def textbook(x: Array) -> Array:
-    """exp(x - m) / sum(exp(x - m)) in float64, of a row in float64."""
-    e = formula(x, larger(x))
-    with np.errstate(all="ignore"):
-        return np.asarray(e / e.sum())
-
-
 class Row:
-    """A row on its way: which tiles it has, what has been read and written, and the steps so far."""
+    """A row on its way: which tiles it has, what has been read and written, and the steps so far.
 
-    def __init__(self, x: Array, compute: np.dtype[Any], tile: int, parts: int) -> None:
-        self.x, self.compute, self.tile = x, compute, tile
-        self.wide = x.astype(np.float64)
+    `k` is that of softmax_topk. `grad` is the second row of an operation that takes a gradient, else empty.
+    """
+
+    def __init__(self, operation: str, x: Array, grad: Array, k: int, tile: int, parts: int) -> None:
+        self.operation, self.x, self.grad, self.k, self.tile = operation, x, grad, k, tile
+        self.compute = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+        self.wide, self.wide_grad = x.astype(np.float64), grad.astype(np.float64)
+        self.exact, self.size = map(np.atleast_1d, textbook(operation, self.wide, self.wide_grad))
         tiles = -(-len(x) // tile)
         self.part_length = -(-tiles // parts) * tile
         self.parts = -(-len(x) // self.part_length)
         # like the kernels: if |m| is large, the anchor is subtracted from the row before anything else
         self.anchor = _core.pair_anchor(larger(self.wide))
         with np.errstate(all="ignore"):
-            self.shifted = floats(x.astype(compute) - compute.type(self.anchor)) if self.anchor else ()
+            self.shifted = (
+                floats(x.astype(self.compute) - self.compute.type(self.anchor)) if self.anchor else ()
+            )
         self.steps: list[Step] = []
-        self.result: Array = np.zeros_like(x)
+        self.result: Array = np.zeros(len(self.exact), x.dtype)
         self.places: tuple[int, ...] = ()
         self.passes = self.bytes_read = self.bytes_written = 0
 
@@ -91,22 +81,27 @@ class Row:
         each = [self.pair_of(slice(j, j + 1)) for j in range(where.start, where.stop)]
         with np.errstate(all="ignore"):
             y = np.array([_core.pair_merge(pair, _at(state))[2] for pair in each]) / np.float64(d)
-            y = y if math.isfinite(state[0]) else np.full_like(y, math.nan)
-            return np.asarray(y.astype(self.compute).astype(self.x.dtype))
+            return self.rounded(y if math.isfinite(state[0]) else np.full_like(y, math.nan))
+
+    def rounded(self, values: Array) -> Array:
+        """The values in the arithmetic's type, and then in the row's own."""
+        with np.errstate(all="ignore"):
+            return np.asarray(values.astype(self.compute).astype(self.x.dtype))
 
     def read(self, where: slice, first: bool) -> Floats:
         self.passes += first
-        self.bytes_read += self.x[where].nbytes
+        self.bytes_read += self.x[where].nbytes + self.grad[where].nbytes
         return floats(self.x[where])
 
     def write(self, where: slice, y: Array) -> Floats:
         self.result[where] = y
-        self.bytes_written += self.x[where].nbytes
+        self.bytes_written += y.nbytes
         return floats(y)
 
     def select(self, values: Floats, places: tuple[int, ...]) -> None:
         """Writes the values of an operation that selects, and their indices as int64."""
         self.result, self.places = np.array(values, np.float64), places
+        self.exact, self.size = self.exact[list(places)], self.size[list(places)]
         self.bytes_written += len(places) * (self.x.itemsize + 8)
 
     def add(self, kind: str, where: slice, part: int = 0, **facts: Any) -> None:
@@ -239,38 +234,42 @@ def merge(row: Row, states: list[State]) -> State:
     return state
 
 
-def _divide(row: Row, state: State, from_memory: bool) -> None:
-    """y = exp(x - m) / d."""
-    exact = textbook(row.wide)
+def _end(row: Row, state: State, from_memory: bool) -> None:
+    """The results, from the final (m, d)."""
+    m, d = row.m_of(state, 0, len(row.x)), _core.pair_d(state)
+    pair: dict[str, Any] = {"m": m, "d": d, "exponent": int(state[1])}
+    log_d = math.log(d) if d else -math.inf
+    if row.operation == "logsumexp":
+        value = np.array([m + log_d if math.isfinite(m) else m])
+        written = row.write(slice(0, 1), row.rounded(value))
+        row.add("value", slice(0, len(row.x)), written=written, exact=floats(row.exact), log_d=log_d, **pair)
+        return
     for where in row.tiles():
         read = row.read(where, first=where.start == 0) if from_memory else ()
-        written = row.write(where, row.quotients(where, state))
-        row.add(
-            "divide",
-            where,
-            int(where.start // row.part_length),
-            read=read,
-            written=written,
-            m=row.m_of(state, 0, len(row.x)),
-            d=_core.pair_d(state),
-            exponent=int(state[1]),
-            exponentials=row.exponentials(where, state),
-            exact=floats(exact[where]),
-        )
+        if row.operation == "softmax":
+            kind, y = "divide", row.quotients(where, state)
+            facts: dict[str, Any] = {"exponentials": row.exponentials(where, state)}
+        else:
+            with np.errstate(all="ignore"):
+                y = row.rounded(row.wide[where] - (m if math.isfinite(m) else math.nan) - log_d)
+            kind, facts = "subtract", {"log_d": log_d}
+        written = row.write(where, y)
+        part, exact = where.start // row.part_length, floats(row.exact[where])
+        row.add(kind, where, part, read=read, written=written, exact=exact, **facts, **pair)
 
 
 def safe(row: Row) -> None:
-    _divide(row, _sum(row, _maximum(row), from_memory=True), from_memory=True)
+    _end(row, _sum(row, _maximum(row), from_memory=True), from_memory=True)
 
 
 def online(row: Row) -> None:
-    _divide(row, statistics(row), from_memory=True)
+    _end(row, statistics(row), from_memory=True)
 
 
 def fused(row: Row) -> None:
-    _divide(row, _sum(row, _maximum(row), from_memory=False), from_memory=False)
+    _end(row, _sum(row, _maximum(row), from_memory=False), from_memory=False)
 
 
 def split(row: Row) -> None:
     states = [statistics(row, part) for part in range(row.parts)]
-    _divide(row, merge(row, states), from_memory=True)
+    _end(row, merge(row, states), from_memory=True)

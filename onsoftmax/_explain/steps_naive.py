@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .steps import Array, Row, floats, textbook
+from .steps import Row, floats
+from .textbook import Array
 
 
 def _largest(dtype: np.dtype[Any]) -> float:
@@ -28,7 +29,8 @@ def _overflow(row: Row, where: slice, e: Array, d: float, before: float) -> str:
 
 
 def naive(row: Row) -> None:
-    """Algorithm 1: exp, sum, divide, each rounded to the row's own type. It has no pair."""
+    """Algorithm 1: exp, sum, divide or subtract a logarithm, each rounded to the row's own type. It has no
+    pair."""
     own = row.x.dtype
     total = 0.0
 
@@ -55,19 +57,22 @@ def naive(row: Row) -> None:
                 note=_overflow(row, where, e, d, before),
             )
         d = own.type(total)
-        exact = textbook(row.wide)
+        log_d = own.type(np.log(row.compute.type(d)))
+        if row.operation == "logsumexp":
+            written = row.write(slice(0, 1), np.array([log_d]))
+            sums: dict[str, Any] = {"d": float(d), "log_d": float(log_d)}
+            row.add("value", slice(0, len(row.x)), written=written, exact=floats(row.exact), **sums)
+            return
         for where in row.tiles():
-            read, e = row.read(where, first=where.start == 0), exp(where)
-            y = (e.astype(row.compute) / row.compute.type(d)).astype(own)
+            read = row.read(where, first=where.start == 0)
+            if row.operation == "softmax":
+                kind, e = "divide", exp(where)
+                y = (e.astype(row.compute) / row.compute.type(d)).astype(own)
+                facts: dict[str, Any] = {"exponentials": floats(e)}
+            else:
+                kind, facts = "subtract", {"log_d": float(log_d)}
+                y = (row.x[where].astype(row.compute) - row.compute.type(log_d)).astype(own)
             written = row.write(where, y)
             lost = "inf / inf is NaN" if np.isnan(y).any() and math.isinf(float(d)) else ""
-            row.add(
-                "divide",
-                where,
-                read=read,
-                written=written,
-                d=float(d),
-                exponentials=floats(e),
-                exact=floats(exact[where]),
-                note=lost,
-            )
+            facts |= {"d": float(d), "exact": floats(row.exact[where]), "note": lost}
+            row.add(kind, where, read=read, written=written, **facts)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import _core
-from .steps import Row, State, floats, merge, statistics, textbook
+from .steps import Row, State, floats, merge, statistics
 
 Places = tuple[int, ...]
 
@@ -66,15 +66,15 @@ def _select(row: Row, state: State, kept: Places) -> None:
         d=_core.pair_d(state),
         exponent=int(state[1]),
         exponentials=tuple(row.exponentials(where, state)[0] for where in each),
-        exact=floats(textbook(row.wide)[list(kept)]),
+        exact=floats(row.exact),
         **_kept(row, kept),
     )
 
 
-def online(row: Row, k: int) -> None:
-    _select(row, *_part(row, 0, k))
+def online(row: Row) -> None:
+    _select(row, *_part(row, 0, row.k))
 
 
-def split(row: Row, k: int) -> None:
-    parts = [_part(row, part, k) for part in range(row.parts)]
-    _select(row, *_merge(row, parts, k))
+def split(row: Row) -> None:
+    parts = [_part(row, part, row.k) for part in range(row.parts)]
+    _select(row, *_merge(row, parts, row.k))

@@ -23,7 +23,8 @@ class Trace(Record):
         return document(self)
 
     def plot(self) -> Figure:
-        """m and d over the steps with the rescales marked, and the result, as a matplotlib figure.
+        """A matplotlib figure: m and d over the steps with the rescales marked, and the result. For a
+        gradient s is in the place of m and d.
 
         Raises
         ------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 
 from .._plan.table import Table, as_html, number, page, short
-from .record import Record, Step
+from .record import Floats, Record, Step
 from .trace_text import ending, heading, parts, rescaled_d, sections
 
 WHOLE_ROW = 24  # elements; of a longer row only the present tile is drawn
@@ -41,15 +41,24 @@ def _memory(trace: Record, step: Step) -> str:
         return "".join(
             _cell(f"{number(y)} at {j}", "write") for y, j in zip(step.written, step.kept_at, strict=True)
         )
-    whole = len(trace.row) <= WHOLE_ROW
+    if step.kind == "value":
+        return _cell(number(step.written[0]), "write")
+    if not trace.grad:
+        return _cells("x", trace.row, step, step.written)
+    return _cells("y", trace.row, step, step.written) + "<br>" + _cells("g", trace.grad, step, ())
+
+
+def _cells(name: str, row: Floats, step: Step, written: Floats) -> str:
+    """A row's cells. The new numbers stand in the place of the old."""
+    whole = len(row) <= WHOLE_ROW
     cells = []
-    for j in range(len(trace.row)) if whole else range(step.start, step.stop):
+    for j in range(len(row)) if whole else range(step.start, step.stop):
         here = step.start <= j < step.stop
-        if here and step.written:
-            cells.append(_cell(number(step.written[j - step.start]), "write"))
+        if here and written:
+            cells.append(_cell(number(written[j - step.start]), "write"))
         else:
-            cells.append(_cell(short(trace.row[j]), "read" if here and step.read else "away"))
-    return "".join(cells) if whole else f"x[{step.start}:{step.stop}] " + "".join(cells)
+            cells.append(_cell(short(row[j]), "read" if here and step.read else "away"))
+    return "".join(cells) if whole else f"{name}[{step.start}:{step.stop}] " + "".join(cells)
 
 
 def _arrow(before: tuple[int, int], step: Step) -> str:
@@ -64,15 +73,19 @@ def _registers(step: Step) -> str:
     if step.m is not None:
         facts.append(f"m = {short(step.m)}")
     if step.rescaled and step.d_before is not None and step.rescale is not None:
-        moved = f"{number(step.d_before)} x {number(step.rescale)} = {number(rescaled_d(step))}"
+        moved = f"{number(step.d_before)} * {number(step.rescale)} = {number(rescaled_d(step))}"
         facts.append(f"d rescaled: {moved}")
     if step.d is not None:
         facts.append(f"d = {number(step.d)}")
+    if step.log_d is not None:
+        facts.append(f"log(d) = {number(step.log_d)}")
+    if step.s is not None:
+        facts.append(f"s = {number(step.s)}")
     if step.kept:
         facts.append("largest: " + ", ".join(map(short, step.kept)))
     if step.note:
         facts.append(step.note)
-    values = "".join(_cell(number(value), "") for value in step.exponentials)
+    values = "".join(_cell(number(value), "") for value in step.exponentials or step.products)
     return "<br>".join(html.escape(fact) for fact in facts) + (f"<br>{values}" if values else "")
 
 

@@ -30,10 +30,26 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
     exponentials: Column = (e, lambda step: numbers(step.exponentials))
     total: Column = ("sum", lambda step: number(step.added))
     rescale: Column = ("rescale", lambda step: number(step.rescale))
-    rescaled: Column = ("rescaled d", lambda step: number(rescaled_d(step)))
+    rescaled: Column = ("d_old * rescale", lambda step: number(rescaled_d(step)))
     d: list[Column] = [("d", lambda step: number(step.d)), ("exact d", lambda step: number(step.exact_d))]
     exact: list[Column] = [(f"exact {e}", lambda step: numbers(step.exact))]
     own_m: Column = ("their m", lambda step: maximum(step.own_m))
+    part: Column = ("part", lambda step: str(step.part + 1))
+    results: list[Column] = [
+        (result_name(trace), lambda step: numbers(step.written)),
+        (f"exact {result_name(trace)}", lambda step: numbers(step.exact)),
+    ]
+    if trace.grad:
+        inputs: list[Column] = [("y", x[1]), ("g", lambda step: _list(step.grad))]
+        s: list[Column] = [("s", lambda step: number(step.s)), ("exact s", lambda step: number(step.exact_s))]
+        products: Column = ("g * y", lambda step: numbers(step.products))
+        exponential: Column = ("exp(y)", lambda step: numbers(step.exponentials))
+        plain_y = trace.operation == "softmax_backward"
+        return {
+            "total": [*inputs, *([products] if plain_y else []), total, *s],
+            "merge": [part, ("its s", lambda step: number(step.own_s)), *s],
+            "gradient": [*inputs, *([] if plain_y else [exponential]), s[0], *results],
+        }
     if trace.operation == "softmax_topk":
         kept: list[Column] = [
             ("largest", lambda step: _list(step.kept)),
@@ -43,23 +59,19 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
             ("bound", lambda step: maximum(step.bound)),
             ("above", lambda step: "" if step.passed is None else str(step.passed)),
         ]
-        written: list[Column] = [
-            ("y", lambda step: numbers(step.written)),
-            ("exact y", lambda step: numbers(step.exact)),
-        ]
-        part: Column = ("part", lambda step: str(step.part + 1))
         own: list[Column] = [("its m", own_m[1]), ("its d", lambda step: number(step.own_d))]
         return {
             "statistics": [x, m, total, rescale, d[0], *above, *kept],
             "merge": [part, *own, m, d[0], *kept],
-            "select": [*kept, exponentials, *written],
+            "select": [*kept, exponentials, *results],
         }
+    log_d: Column = ("log(d)", lambda step: number(step.log_d))
     return {
         "maximum": [x, own_m, m],
         "sum": [x, exponentials, *(exact if plain else []), total, *d],
         "statistics": [x, m, exponentials, total, rescale, rescaled, *d],
         "merge": [
-            ("part", lambda step: str(step.part + 1)),
+            part,
             ("its m", own_m[1]),
             ("its d", lambda step: number(step.own_d)),
             ("its rescale", lambda step: number(step.own_rescale)),
@@ -68,13 +80,15 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
             rescaled,
             *d,
         ],
-        "divide": [
-            x,
-            exponentials,
-            ("y", lambda step: numbers(step.written)),
-            ("exact y", lambda step: numbers(step.exact)),
-        ],
+        "divide": [x, exponentials, *results],
+        "subtract": [x, *([] if plain else [m]), log_d, *results],
+        "value": [*([] if plain else [m]), d[0], log_d, *results],
     }
+
+
+def result_name(trace: Record) -> str:
+    """The result's name in formulas."""
+    return "dx" if trace.grad else "y"
 
 
 def rescaled_d(step: Step) -> float | None:
@@ -95,34 +109,36 @@ WHAT = {
     "statistics": "the running (m, d)",
     "merge": "the parts' pairs, one after the other",
     "divide": "y = exp(x - m) / d",
+    "subtract": "y = x - m - log(d)",
+    "value": "y = m + log(d)",
     "select": "y = exp(x - m) / d of the k largest",
 }
+WHAT_OF_GRADIENT = {
+    "softmax_backward": {"total": "the running sum s of g * y", "gradient": "dx = (g - s) * y"},
+    "log_softmax_backward": {"total": "the running sum s of g", "gradient": "dx = g - s * exp(y)"},
+}
 
-# How the columns of a step of this kind go together.
+# How the columns of a step of this kind go together: algorithm 3 of the paper, and its merge of two pairs.
 FORMULA = {
-    "statistics": "d = rescaled d + sum, rescaled d = d before x rescale,\nrescale = exp(m before - m)",
-    "merge": "of two pairs: d = rescaled d + its d x its rescale, its rescale = exp(its m - m)",
+    "statistics": "d_new = d_old * rescale + sum, rescale = exp(m_old - m_new)",
+    "merge": "two pairs: d_new = d_old * rescale + its d * its rescale,\n"
+    "           its rescale = exp(its m - m_new)",
 }
-
-# For softmax_topk, whose tables have fewer columns.
-FORMULA_OF_TOPK = {
-    "statistics": "d = d before x rescale + sum, rescale = exp(m before - m)",
-    "merge": "of two pairs: d = d before x exp(m before - m) + its d x exp(its m - m)",
-}
+FORMULA_OF_GRADIENT = {"total": "s_new = s_old + sum", "merge": "two parts: s_new = s_old + its s"}
 
 
 def title_of(trace: Record, step: Step) -> str:
     """The title of the steps of this kind."""
-    what = WHAT[step.kind]
+    what = (WHAT | WHAT_OF_GRADIENT.get(trace.operation, {}))[step.kind]
     if step.kept and step.kind != "select":
         what = what.replace("(m, d)", "(m, d) and k largest").replace("pairs", "pairs and k largest")
     if trace.method == "naive":
-        what = what.replace("exp(x - m)", "exp(x)")
+        what = what.replace(" - m", "").replace("m + ", "")
     if step.kind == "merge":
-        return f"Merge: {what}"
+        return f"Merge: {what.replace('pairs', 'sums') if trace.grad else what}"
     if not step.read:
         return f"On the chip: {what}"
-    part = f", part {step.part + 1} of {trace.parts}" if trace.parts > 1 and step.kind == "statistics" else ""
+    part = f", part {step.part + 1} of {trace.parts}" if trace.parts > 1 and not step.written else ""
     return f"Pass {step.passes} of {trace.passes}{part}: {what}"
 
 
@@ -137,12 +153,13 @@ def heading(trace: Record) -> str:
     what = "element by element" if trace.tile == 1 else f"in tiles of {trace.tile}"
     passes = f"{trace.passes} pass{'es' * (trace.passes > 1)}"
     of = f"the {len(trace.indices)} largest of " if trace.indices else ""
+    memory = "y and g in memory" if trace.grad else "the row in memory"
     lines = [
         f"{trace.method}: {trace.operation} of {of}{len(trace.row)} {trace.dtype} numbers{split}, {what}",
-        f"{passes} over the row in memory: {trace.bytes_read} bytes read, {trace.bytes_written} written",
+        f"{passes} over {memory}: {trace.bytes_read} bytes read, {trace.bytes_written} written",
     ]
     kinds = {step.kind for step in trace.steps}
-    formulas = FORMULA_OF_TOPK if trace.indices else FORMULA
+    formulas = FORMULA_OF_GRADIENT if trace.grad else FORMULA
     return "\n".join(lines + [formula for kind, formula in formulas.items() if kind in kinds])
 
 
@@ -155,7 +172,7 @@ def ending(trace: Record, width: int) -> str:
     error = "the result has NaN" if math.isnan(trace.error) else f"{trace.error:.2g}"
     return "\n".join(
         [
-            _wrapped("y", numbers(trace.result), width),
+            _wrapped(result_name(trace), numbers(trace.result), width),
             *([_wrapped("at", " ".join(map(str, trace.indices)), width)] if trace.indices else []),
             _wrapped("exact", numbers(trace.exact), width),
             f"largest relative error: {error} (exact: the textbook formula in float64)",

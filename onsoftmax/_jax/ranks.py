@@ -93,7 +93,7 @@ def values(call: Call, name: AxisName, x: Array) -> Array:
 
 def _values_forward(call: Call, name: AxisName, x: Array) -> Any:
     pairs = _pairs(call, name, x)
-    none = jax.lax.slice_in_dim(x, 0, 0, axis=call.axes[0])  # it needs the pairs alone
+    none = jax.lax.slice_in_dim(x, 0, 0, axis=call.axes[0])  # only the pairs matter
     return run(call, result(call.shape(x, 1), call.dtype, x), {"x": none, "p": pairs}), (x, pairs)
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, NoReturn
 
 
 class ByOperator(NamedTuple):
-    """The core gets this in place of an array that is more than its values, or whose use something wants to
-    see. `module` has operators that take the array. A function without such an operator raises `error`."""
+    """The core gets this instead of an array that is more than its values, or whose use a mode must see.
+    `module` has operators that take the array. A function without such an operator raises `error`."""
 
     module: str | None
     error: type[Exception]

@@ -1,4 +1,4 @@
-"""Values that are not arrays yet: the arrays that NumPy makes of them, or what is wrong with them."""
+"""Values that are not arrays yet: the arrays that NumPy makes from them, or the error text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from .pandas import of_pandas
 
 
 def refused_value(given: Any, expected: str = "an array, a number, or numbers in lists") -> str:
-    """What is wrong with a Python value that NumPy cannot make an array of numbers from, and what was
-    expected."""
+    """The error text for a Python value from which NumPy cannot make an array of numbers."""
     odd = _odd_element(given)
     kind, place = type(odd).__name__, "" if odd is given else f" in a {type(given).__name__}"
     if isinstance(odd, Number):
@@ -76,7 +75,7 @@ def overlaps_itself(array: Any) -> bool:
 
 
 def keeps_memory(array: Any) -> bool:
-    """Whether it has an __array__, and a __dlpack__ that refuses it, as pyarrow's arrays with nulls."""
+    """Whether an array has __array__, but its __dlpack__ refuses it, like pyarrow's arrays with nulls."""
     if not hasattr(array, "__array__") or gpu_of(array) is not None:
         return False
     try:

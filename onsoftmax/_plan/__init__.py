@@ -17,7 +17,7 @@ from .text import counted, duration, size
 from .text import share as share_text
 
 LONGEST = 2**30  # cliffs are looked for up to this length
-# What a copy's time does not tell of a call on the CPU.
+# What a copy's time leaves out for a call on the CPU.
 CPU_TIMES = {
     reasons.PAST_CACHES: ("A copy reads what it overwrites", "This call does not, and may take less"),
     reasons.FITS_CACHES: ("The array fits the caches and may take less", "The call itself comes on top"),
@@ -70,7 +70,7 @@ class Plan:
     num_threads: int | None = field(default=None, repr=False, compare=False)
     """The largest number of threads to use on the CPU, if the call gives it."""
 
-    # From here on: for a GPU alone.
+    # From here on: only for a GPU.
     blocks_a_row: int | None = None
     """Blocks that share a row. 0 if a block has several rows."""
     elements_a_thread: int | None = None
@@ -93,7 +93,7 @@ class Plan:
     """The time of the method's launch if it has almost nothing to do, as measured on an H100, whatever the
     GPU."""
 
-    # From here on: as the driver says. None without a driver.
+    # From here on: from the driver. None without a driver.
     registers: int | None = None
     """Registers of a thread."""
     spilled_bytes: int | None = None

@@ -189,7 +189,7 @@ def _show_richly(parts: Sequence[Table | str]) -> bool:
 
 
 def wrapped(text: str, width: int) -> str:
-    """The text in lines of at most `width` characters. What goes on in a new line is indented further."""
+    """The text in lines of at most `width` characters. Continuation lines are indented further."""
     lines = []
     for line in text.splitlines():
         if len(line) <= width:

@@ -31,7 +31,7 @@ def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         if ndim == 0:  # a row of one element each
             values[first] = [-1]
             values[:first] = [x.unsqueeze(-1) if isinstance(x, Tensor) else x for x in values[:first]]
-        # a mapped value gets the axes that it lacks, compared with the first array, behind the mapped axis
+        # to match the first array, a mapped value gets its missing axes after the mapped axis
         for place in range(first + 1, len(values)):
             if isinstance(values[place], Tensor):
                 lacking = values[0].ndim - values[place].ndim

@@ -28,9 +28,9 @@ def agree(local: Any, axis: int, group: Any) -> None:
     """Makes sure that all ranks of a group have rows of one shape and type.
 
     If this rank's rows are like the rows of its last call, nothing is compared: the other ranks' rows are
-    then as before too. A rank whose rows alone have changed waits for the others here, and these wait for it
-    in the collective, until the group's timeout. If all have changed, they compare over the group's store: in
-    a collective, parts of different sizes would give wrong numbers.
+    then as before too. If only one rank's rows have changed, it waits here for the others, and they wait for
+    it in the collective, until the group's timeout. If all have changed, they compare over the group's store:
+    in a collective, parts of different sizes would give wrong numbers.
 
     Raises
     ------

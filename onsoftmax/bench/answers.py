@@ -1,4 +1,4 @@
-"""The exact softmax, and how far an answer is from it."""
+"""The exact result of an operation, and how far an answer is from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from .._explain.textbook import Array, textbook
+from .case import Case
 
 # Largest relative error that passes. For ours: the error that the library promises, in eps of the type. For
 # peers: enough to see that it was a softmax. A plain float32 sum over a long row can err by thousands of eps.
@@ -24,30 +25,40 @@ def type_limits(dtype: str) -> tuple[float, float]:
     return float(info.eps), float(info.tiny)
 
 
+def _wide(x: Array) -> Array:
+    """float64. For a float64 input long double."""
+    return x.astype(np.longdouble if x.dtype == np.float64 else np.float64)
+
+
 def exact(x: Array, axis: int) -> Array:
-    """The softmax in float64. For a float64 input in long double."""
-    wide: Any = x.astype(np.longdouble if x.dtype == np.float64 else np.float64)
-    wide -= wide.max(axis=axis, keepdims=True)
-    np.exp(wide, out=wide)
-    wide /= wide.sum(axis=axis, keepdims=True)
-    return np.asarray(wide)
+    """The softmax, wider than x."""
+    return textbook("softmax", _wide(x), _wide(x[:0]), axis)[0]
 
 
-def errors_eps(result: Any, expected: Array, dtype: str) -> tuple[float, float]:
-    """Largest and mean error in eps of the type, relative to the value or to the smallest normal number. NaN
-    stays NaN."""
+def exact_of(case: Case, arrays: dict[str, Array]) -> tuple[Array, Array]:
+    """The result of the case, wider than its arrays, and the sizes that errors are relative to."""
+    x, grad = arrays["x"], arrays.get("grad", arrays["x"][:0])
+    found, size = textbook(case.operation, _wide(x), _wide(grad), case.axis)
+    if case.k:
+        found = size = -np.sort(-found, case.axis).take(range(case.k), case.axis)
+    return found, size
+
+
+def errors_eps(result: Any, expected: Array, dtype: str, size: Array | None = None) -> tuple[float, float]:
+    """Largest and mean error in eps of the type, relative to the size (the expected value unless it is given)
+    or to the smallest normal number. NaN stays NaN."""
     eps, tiny = type_limits(dtype)
     if hasattr(result, "double"):  # a tensor
         result = result.double().cpu().numpy()
     if result.shape != expected.shape:
         return math.nan, math.nan
     error = np.abs(result - expected)
-    error /= np.maximum(expected, tiny)
+    error /= np.maximum(expected if size is None else size, tiny)
     return float(error.max() / eps), float(error.mean() / eps)
 
 
-def error_eps(result: Any, expected: Array, dtype: str) -> float:
-    return errors_eps(result, expected, dtype)[0]
+def error_eps(result: Any, expected: Array, dtype: str, size: Array | None = None) -> float:
+    return errors_eps(result, expected, dtype, size)[0]
 
 
 def good_enough(error: float, dtype: str, promised: bool) -> bool:

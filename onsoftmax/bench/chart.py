@@ -41,15 +41,15 @@ def draw(document: dict[str, Any]) -> Any:
         panel.set_xscale("log", base=2)
         for name in kinds:
             plot_line(panel, name, cases, "gbps")
-        panel.set(xlabel="N, elements of a row", ylabel="GB/s, one read and one write")
+        panel.set(xlabel="N, elements of a row", ylabel="GB/s, each input and result once")
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.3)
         panel.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     else:
         for panel, case in zip(figure.subplots(len(cases), squeeze=False)[:, 0], cases, strict=True):
             _bars(panel, case, kinds)
-        panel.set_xlabel("GB/s, one read and one write")
-    figure.suptitle(f"softmax, {document['dtype']}, {document['machine']}, {document['date']}")
+        panel.set_xlabel("GB/s, each input and result once")
+    figure.suptitle(", ".join(document[key] for key in ("operation", "dtype", "machine", "date")))
     return figure
 
 

@@ -29,17 +29,22 @@ MODULES = {
     "triton": (("triton",), "triton"),
     "liger": (("liger_kernel",), "liger-kernel"),
     "quack": (("quack",), "quack-kernels"),
+    "jax": (("jax",), "jax"),
 }
+CPU_PEERS = (*contestants.PEERS, "jax")
 GPU_PEERS = ("torch", "unfused", "compile", "triton", "liger", "quack")
 BUSY = 0.7  # a load of the last minute (processes that run or wait) above which figures are in doubt
-DESCRIPTION = """Times softmax beside the peers that are installed, in one short run. Every answer is
-checked before it is timed. GB/s counts one read and one write of the array.
-x copy is the time of a copy over the time of the call."""
+OPERATIONS = (*contestants.FORWARD, "softmax_topk", "softmax_backward", "log_softmax_backward")
+USUAL_K = 8
+DESCRIPTION = """Times softmax, or another operation, beside the peers that are installed, in one short run.
+Every answer is checked before it is timed. GB/s counts each input and the result once.
+x copy is the time of a copy of as many bytes over the time of the call."""
 EPILOG = """examples:
   onsoftmax bench                                      all peers installed, on the GPU if there is one
   onsoftmax bench --device cpu --shape 4096x1024 1024x4096@0 --against scipy,torch
   onsoftmax bench --device cuda --dtype bfloat16 --plot chart.png --json run.json
   onsoftmax bench --methods all --against none         ours by every method, beside a copy
+  onsoftmax bench --operation softmax_backward --shape 1024x1024
 """
 
 
@@ -53,6 +58,14 @@ def add(commands: Any) -> None:
         formatter_class=HelpFormatter,
     )
     option = parser.add_argument
+    option(
+        "--operation",
+        choices=OPERATIONS,
+        default="softmax",
+        metavar="O",
+        help=f"one of {', '.join(OPERATIONS)} (default: softmax)",
+    )
+    option("-k", type=_count, metavar="K", help=f"for softmax_topk: elements per row (default: {USUAL_K})")
     option("--device", choices=["cpu", "cuda"], help="default: cuda if there is a GPU and torch, else cpu")
     option(
         "--shape",
@@ -66,8 +79,9 @@ def add(commands: Any) -> None:
     option(
         "--against",
         metavar="A,B",
-        help=f"peers: on the CPU from {','.join(contestants.PEERS)}; on a GPU from {','.join(GPU_PEERS)}; "
-        "or none (default: the peers that are installed)",
+        help=f"peers: on the CPU from {','.join(CPU_PEERS)}; on a GPU from {','.join(GPU_PEERS)}; "
+        "or none (default: the peers that are installed and have the operation, without "
+        "jax, unfused and compile)",
     )
     option("--methods", default="", metavar="A,B", help="our methods to time beside auto, or all")
     option("--threads", type=_count, metavar="T", help="threads of the CPU (default: as softmax)")
@@ -92,29 +106,35 @@ def is_here(peer: str) -> bool:
     return all(map(importable, MODULES[peer][0]))
 
 
-def _peers(text: str | None, device: str) -> tuple[list[str], list[str]]:
+def _peers(text: str | None, device: str, operation: str) -> tuple[list[str], list[str]]:
     """The peers that take part, and the peers that are left out because they are not installed."""
-    known = contestants.PEERS if device == "cpu" else GPU_PEERS
+
+    def have_it(names: Sequence[str]) -> list[str]:
+        return [name for name in names if operation in contestants.HAVE.get(name, OPERATIONS)]
+
+    known = have_it(CPU_PEERS if device == "cpu" else GPU_PEERS)
     if text is None:
-        usual = known if device == "cpu" else QUICK_PEERS
+        usual = have_it(contestants.PEERS if device == "cpu" else QUICK_PEERS)
         here = [name for name in usual if is_here(name)]
         return here, [name for name in usual if name not in here]
     wanted = [name for name in text.split(",") if name and name != "none"]
     for name in wanted:
         if name not in known:
             other = " (on another device)" if name in MODULES else ""
+            if name in (CPU_PEERS if device == "cpu" else GPU_PEERS):
+                other = f" (it has no {operation})"
             raise CommandError(f"--against {name}{other}: on {device} there are {', '.join(known)}")
         if not is_here(name):
             raise CommandError(f"--against {name}: it is not installed: pip install {MODULES[name][1]}")
     return wanted, []
 
 
-def _methods(text: str, device: str) -> list[str]:
-    known: list[str] = [method.name for method in methods(device)]
+def _methods(text: str, device: str, operation: Any) -> list[str]:
+    known: list[str] = [method.name for method in methods(device, operation=operation)]
     wanted = known if text == "all" else [name for name in text.split(",") if name and name != "auto"]
     for name in wanted:
         if name not in known:
-            raise CommandError(f"--methods {name}: on {device} there are {', '.join(known)}")
+            raise CommandError(f"--methods {name}: {operation} on {device} has {', '.join(known)}")
     return wanted
 
 
@@ -127,12 +147,12 @@ def _device(wanted: str | None) -> str:
     return "cpu" if why else "cuda"
 
 
-def _check_shapes(shapes: Sequence[Shape], dtype: str, device: str) -> None:
+def _check_shapes(shapes: Sequence[Shape], dtype: str, device: str, **how: Any) -> None:
     for lengths, axis in shapes:
         if 0 in lengths:
             raise CommandError(f"--shape {name_of((lengths, axis))}: expected lengths of at least 1")
         try:
-            plan(lengths, axis, dtype=None if dtype == "bfloat16" else dtype, device=device)
+            plan(lengths, axis, dtype=None if dtype == "bfloat16" else dtype, device=device, **how)
         except ValueError as error:
             raise CommandError(f"--shape {name_of((lengths, axis))}: {error}") from error
 
@@ -140,16 +160,22 @@ def _check_shapes(shapes: Sequence[Shape], dtype: str, device: str) -> None:
 def bench(options: argparse.Namespace) -> int:
     """Runs the benchmark, shows it and writes files. Returns 1 if an answer of ours was wrong."""
     device = _device(options.device)
-    _check_shapes(options.shape, options.dtype, device)
-    peers, missing = _peers(options.against, device)
+    operation = options.operation
+    if options.k and operation != "softmax_topk":
+        raise CommandError(f"-k {options.k}: {operation} takes no k, --operation softmax_topk does")
+    k = USUAL_K if operation == "softmax_topk" and not options.k else options.k
+    _check_shapes(options.shape, options.dtype, device, operation=operation, k=k)
+    peers, missing = _peers(options.against, device, operation)
     request = Request(
         device=device,
         shapes=options.shape,
         dtype=options.dtype,
         peers=peers,
-        methods=_methods(options.methods, device),
+        methods=_methods(options.methods, device, operation),
         threads=options.threads or get_num_threads(),
         rounds=options.rounds,
+        operation=operation,
+        k=k or 0,
     )
     check_target(options.json)
     check_plot(options.plot)
@@ -199,7 +225,7 @@ def _labels(cases: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
 def tables(document: dict[str, Any], missing: Sequence[str] = ()) -> list[Table | str]:
     """GB/s and x copy: a row for each contestant, a column for each shape."""
     cases = document["cases"]
-    title = f"softmax, {document['dtype']}, {document['machine']}, {document['date']}"
+    title = ", ".join(document[key] for key in ("operation", "dtype", "machine", "date"))
     out: list[Table | str] = [title]
     of_rows, labels = _labels(cases)
     head = ("", *labels)

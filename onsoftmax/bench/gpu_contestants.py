@@ -13,8 +13,8 @@ import torch
 import onsoftmax
 
 from .. import methods as list_methods
-from .contestants import Contestant, installed
-from .gpu_case import Case, size_of
+from .case import Case, size_of
+from .contestants import Contestant, in_torch, installed, our_line
 
 Tensors = dict[str, torch.Tensor]
 COPY = "copy"
@@ -31,42 +31,29 @@ def our_methods() -> list[str]:
 def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
     extra = {"where": ", where=mask", "scale per row": ", scale=scale"}.get(case.extra, "")
     function = getattr(onsoftmax, case.operation)
-    into = case.out_shape == case.shape
-    out = ", out=y" if into else ""
-    arrays = "grad, x" if case.backward else "x"
+    into = case.takes_out
     if case.operation == "normalizer":  # the one function that takes no method
         yield Contestant("auto", "ours", "function(x)", lambda t: {"function": function, **t}, False)
         return
     for method in methods:
-        line = f"function({arrays}, {case.axis}, method='{method}'{out}{extra})"
-        if case.k:
-            line = f"function(x, {case.k}, method='{method}').values"
+        line = our_line(case, method, into, extra)
         yield Contestant(method, "ours", line, lambda t: {"function": function, **t}, into)
     # In a graph each new result lies in the caches, where the last result lay, like the peers' results.
     if case.in_graph and "auto" in methods and into:
-        line = f"function({arrays}, {case.axis}{extra})"
+        line = our_line(case, extra=extra)
         yield Contestant("auto, no out=", "ours", line, lambda t: {"function": function, **t}, False)
 
 
 def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
     """The function that a torch user would write for the case. It takes x and the tensors of its `extra`."""
     axis, dtype = case.axis, getattr(torch, case.out_dtype or case.dtype)
-    if case.backward:
-        backward = getattr(torch.ops.aten, f"_{case.operation}_data")
-        return lambda grad, x: backward(grad, x, axis, x.dtype)
-    if case.k:
-        return lambda x: torch.topk(torch.softmax(x, axis), case.k, axis).values
-    if case.operation != "softmax":
-        name = case.operation.replace("normalizer", "logsumexp")
-        function: Callable[..., torch.Tensor] = getattr(torch, name)
-        return lambda x: function(x, axis)
     if case.extra == "where":
         return lambda x, mask: torch.softmax(x.masked_fill(~mask, -math.inf), axis)
     if case.extra == "scale per row":
         return lambda x, scale: torch.softmax(x * scale, axis).to(dtype)
     if case.out_dtype:
         return lambda x: torch.softmax(x, axis, dtype=dtype)
-    return lambda x: torch.softmax(x, axis)
+    return in_torch(case)
 
 
 def unfused(x: torch.Tensor, axis: int) -> torch.Tensor:
@@ -118,10 +105,9 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
         arguments = "grad, x"
     if "torch" in wanted:
         yield Contestant("torch", "peer", f"line({arguments})", lambda t: {"line": torch_line, **t}, False)
-        if not (case.extra or case.out_dtype or case.backward or case.k or case.operation == "normalizer"):
-            into = case.out_shape == case.shape
-            line = f"torch.{case.operation}(x, {case.axis}{', out=y' if into else ''})"
-            yield Contestant("torch out=", "peer", line, lambda t: {"torch": torch, **t}, into)
+        if case.takes_out and not (case.extra or case.out_dtype or case.backward):
+            line = f"torch.{case.operation}(x, {case.axis}, out=y)"
+            yield Contestant("torch out=", "peer", line, lambda t: {"torch": torch, **t}, True)
     if "unfused" in wanted and not case.extra and not case.out_dtype and case.operation == "softmax":
         line = f"unfused(x, {case.axis})"
         yield Contestant("torch unfused", "peer", line, lambda t: {"unfused": unfused, **t}, False)
@@ -134,18 +120,20 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
         )
     if case.plain and case.operation == "softmax":
         yield from peers_of_rows(case, wanted)
+    if not case.plain or "quack" not in wanted:
+        return
     if case.k:
-        yield from quack_topk(case, wanted)
-    quack = quack_softmax() if "quack" in wanted and case.operation == "softmax_backward" else None
+        yield from quack_topk(case)
+    quack = quack_softmax() if case.operation == "softmax_backward" else None
     if quack:
         names = lambda t: {"quack": quack._softmax_backward, **t}  # noqa: E731
         cannot = quack_cannot(case.N, case.dtype)
         yield Contestant("QuACK", "peer", "quack(grad, x, y)", names, True, compiles=True, cannot=cannot)
 
 
-def quack_topk(case: Case, wanted: list[str]) -> Iterator[Contestant]:
+def quack_topk(case: Case) -> Iterator[Contestant]:
     """QuACK's softmax of the k largest, which keeps a place in an element's lowest bits."""
-    module = loads("quack.topk") if "quack" in wanted else None
+    module = loads("quack.topk")
     if module:
         fits = case.N & (case.N - 1) == 0 and case.k & (case.k - 1) == 0 and case.N <= 4096 and case.k <= 128
         names = lambda t: {"quack": module.topk, **t}  # noqa: E731

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from .answers import good_enough, type_limits
+from .case import Case
 from .contestants import Contestant
 from .figures import figures_of, rounded
-from .gpu_case import Case, Reference, make_sets
+from .gpu_case import Reference, make_sets
 from .gpu_contestants import short
 
 SAMPLE_MS = 2.0  # a sample is as many calls as fill this time

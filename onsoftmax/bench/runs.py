@@ -15,6 +15,7 @@ from .. import __version__, plan
 from .._cli.files import CommandError
 from .._plan.copy_speed import last_level_cache
 from .._plan.memory import free_memory
+from .case import Case
 from .figures import rounded
 from .machine import driver, load, processor, versions
 from .progress import progress
@@ -26,7 +27,7 @@ Shape = tuple[tuple[int, ...], int]
 CPU_SHAPES: list[Shape] = [((2**23 // N, N), -1) for N in (2**10, 2**12, 2**14, 2**16, 2**18)]
 GPU_SHAPES: list[Shape] = [((2048, 2**k), -1) for k in range(10, 19)]
 ROUNDS = 5
-EXACT_BYTES = 24  # bytes of an element of the exact result and its temporaries
+EXACT_BYTES = 56  # bytes of an element of the exact result and its temporaries, at most
 QUICK_PEERS = ("torch", "triton", "liger", "quack")  # peers that do not take minutes to compile
 
 
@@ -41,6 +42,8 @@ class Request:
     methods: Sequence[str]
     threads: int
     rounds: int
+    operation: str = "softmax"
+    k: int = 0
 
 
 def name_of(shape: Shape) -> str:
@@ -48,10 +51,16 @@ def name_of(shape: Shape) -> str:
     return "x".join(map(str, lengths)) + (f"@{axis}" if axis != -1 else "")
 
 
-def _case(shape: Shape, dtype: str, device: str) -> dict[str, Any]:
-    lengths, axis = shape
-    made = plan(lengths, axis, dtype=dtype, device=device)
-    return {"shape": list(lengths), "axis": axis, "label": name_of(shape), "N": made.N, "plan": made.method}
+def _about(case: Case, device: str) -> dict[str, Any]:
+    how: dict[str, Any] = {"operation": case.operation, "k": case.k or None}
+    method = plan(case.shape, case.axis, dtype=case.dtype, device=device, **how).method
+    label = name_of((case.shape, case.axis))
+    facts = {"shape": list(case.shape), "axis": case.axis, "label": label, "N": case.N}
+    return {**facts, "bytes": case.bytes, "plan": method}
+
+
+def _case(request: Request, shape: Shape) -> Case:
+    return Case("bench", shape[0], request.dtype, shape[1], operation=request.operation, k=request.k)
 
 
 def run(request: Request) -> dict[str, Any]:
@@ -68,6 +77,7 @@ def run(request: Request) -> dict[str, Any]:
     return {
         "date": time.strftime("%Y-%m-%d"),
         "device": request.device,
+        "operation": request.operation + (f" k={request.k}" if request.k else ""),
         **machine,
         "dtype": request.dtype,
         "rounds": request.rounds,
@@ -115,23 +125,18 @@ def _shapes_that_fit(request: Request, dtype: np.dtype[Any]) -> list[Shape]:
 
 
 def _on_cpu(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    from .answers import exact
-    from .cpu_timing import make_buffers, run_case
+    from .cpu_timing import make_sets, run_case
 
     dtype = numpy_type(request.dtype)
     load_before = load()
     cases = []
     for shape in progress(_shapes_that_fit(request, dtype)):
-        lengths, axis = shape
-        buffers = make_buffers(lengths, dtype)
-        expected = exact(buffers[0][0], axis)
-        found = run_case(
-            buffers, axis, expected, request.threads, request.rounds, request.peers, request.methods
-        )
-        moved = 2 * buffers[0][0].nbytes
+        case = _case(request, shape)
+        sets = make_sets(case, dtype)
+        found = run_case(case, sets, request.threads, request.rounds, request.peers, request.methods)
         copies = [f["seconds"] for f in found.values() if f["kind"] == "copy" and f["seconds"]]
-        figures = {name: _cpu_figure(figure, moved, min(copies)) for name, figure in found.items()}
-        cases.append({**_case(shape, request.dtype, "cpu"), "bytes": moved, "figures": figures})
+        figures = {name: _cpu_figure(figure, case, min(copies)) for name, figure in found.items()}
+        cases.append({**_about(case, "cpu"), "figures": figures})
     return {
         "machine": f"{processor()}, {request.threads} threads",
         "threads": request.threads,
@@ -139,7 +144,7 @@ def _on_cpu(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     }, cases
 
 
-def _cpu_figure(figure: dict[str, Any], moved: int, copy: float) -> dict[str, Any]:
+def _cpu_figure(figure: dict[str, Any], case: Case, copy: float) -> dict[str, Any]:
     out = {"kind": figure["kind"], "error": figure["error_eps"]}
     seconds = figure["seconds"]
     if seconds is None:
@@ -148,6 +153,8 @@ def _cpu_figure(figure: dict[str, Any], moved: int, copy: float) -> dict[str, An
         name: rounded(1e3 * figure[key])
         for name, key in (("ms", "seconds"), ("low", "low"), ("high", "high"))
     }
+    moved = case.copy_bytes if figure["kind"] == "copy" else case.bytes
+    copy *= moved / case.copy_bytes  # the time of a copy of as many bytes
     return {**out, **times, "gbps": rounded(moved / seconds / 1e9), "x_copy": rounded(copy / seconds)}
 
 
@@ -157,7 +164,6 @@ def _cpu_figure(figure: dict[str, Any], moved: int, copy: float) -> dict[str, An
 def _on_gpu(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     import torch
 
-    from .gpu_case import Case
     from .gpu_contestants import contestants, short
     from .gpu_timing import DeviceLostError, Settings, measure
 
@@ -165,8 +171,7 @@ def _on_gpu(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     settings = Settings(properties.L2_cache_size, request.rounds)
     cases = []
     for shape in progress(list(request.shapes) or GPU_SHAPES):
-        lengths, axis = shape
-        case = Case("bench", lengths, request.dtype, axis)
+        case = _case(request, shape)
         roster = list(contestants(case, ["auto", *request.methods], list(request.peers)))
         try:
             found = measure(case, roster, settings)
@@ -177,7 +182,7 @@ def _on_gpu(request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
                 raise CommandError(f"{name_of(shape)}: {short(error)}") from error
             continue
         figures = {c.name: {"kind": c.kind, **found[c.name]} for c in roster}
-        cases.append({**_case(shape, request.dtype, "cuda"), "bytes": case.bytes, "figures": figures})
+        cases.append({**_about(case, "cuda"), "figures": figures})
     if not cases:
         raise CommandError("the GPU's memory is too small for every shape")
     return {"machine": properties.name, "driver": driver(), "cuda": torch.version.cuda}, cases

@@ -1,6 +1,6 @@
-"""`onsoftmax apply` where files, streams, signals or the disk are against it.
+"""`onsoftmax apply` against bad files, streams, signals and full disks.
 
-Either OUT is replaced and the exit code is 0, or OUT is as it was and the exit code says why.
+Either `apply` replaces OUT and exits with 0, or OUT stays as it was and the exit code says why.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOBODY = 65534
 
 
 def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A line of bash in which $ONS is the command; its streams are buffered, as they usually are."""
+    """Runs a line of bash. $ONS is the command in it. Python buffers its streams, as it does by default."""
     given = environment(ONS=f"{sys.executable} -m onsoftmax", PYTHONUNBUFFERED="")
     return subprocess.run(
         ["bash", "-c", line], cwd=cwd, env=given, capture_output=True, text=True, timeout=120
@@ -54,7 +54,7 @@ def is_applied_once(path: Path) -> bool:
 
 @pytest.fixture
 def place(tmp_path):
-    """A directory with x.npy alone."""
+    """A directory that holds only x.npy."""
     np.save(tmp_path / "x.npy", X)
     return tmp_path
 
@@ -71,7 +71,7 @@ def test_streams_do_not_matter_to_apply(place, streams):
     assert is_applied_once(place / "x.npy") and os.listdir(place) == ["x.npy"]
 
 
-# Progress ten times a second, of work that takes half a second.
+# Reports progress without delay while it works for at least a quarter of a second.
 TALKATIVE = """
 import sys, time
 from onsoftmax import apply, cli
@@ -105,7 +105,7 @@ def test_an_error_that_nobody_sees_is_an_error(place):
 
 
 def test_a_closed_stream_is_never_a_file_of_ours(place):
-    """What else writes to descriptor 1 or 2, as C libraries do, must not reach OUT."""
+    """Other code writes to descriptors 1 and 2, as C libraries do. Its text must not reach OUT."""
     code = (
         "import os\n"
         "os.close(1), os.close(2)\n"
@@ -152,8 +152,8 @@ raise SystemExit(main(sys.argv[1:]))
 
 
 def test_a_directory_that_may_not_be_read():
-    """It cannot be synced, and that is no failure."""
-    directory = Path(tempfile.mkdtemp())  # not below pytest's, where nobody else comes
+    """Such a directory cannot be synced. This is no failure."""
+    directory = Path(tempfile.mkdtemp())  # pytest's own folder is closed to other users
     try:
         np.save(directory / "x.npy", X)
         if os.geteuid() == 0:
@@ -193,7 +193,7 @@ def test_a_name_that_is_too_long(place, capsys):
 
 # ------------------------------------------------ signals and failures about the rename
 
-# sys.argv: when the signal comes, its name.
+# Arguments: when the signal comes, and its name.
 SIGNALLED = """
 import atexit, os, signal, sys
 from onsoftmax import cli
@@ -270,7 +270,7 @@ def test_a_failure_before_the_rename_leaves_out_alone(place, capsys, monkeypatch
 
 
 def test_a_directory_that_does_not_sync(place, monkeypatch):
-    """Some file systems cannot, and OUT is replaced by then."""
+    """Some file systems cannot sync a directory. OUT is already replaced then."""
     replace, fsync = os.replace, os.fsync
     replaced = []
 
@@ -296,7 +296,7 @@ def test_a_disk_that_sets_nothing_aside(place, monkeypatch):
 
 # ------------------------------------------------ IN becomes shorter
 
-# sys.argv: when, then the command. 2 MB are many boxes.
+# Arguments: when IN becomes shorter, then the command. The 2 MB of IN are many boxes.
 SHORTENED = """
 import os, sys
 from onsoftmax import apply, cli
@@ -358,7 +358,7 @@ def header(shape: str = "(3, 4)", descr: str = "'<f8'", fortran: str = "False") 
     return f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}"
 
 
-# What the shape, the type or the order is said to be: each stands in the error.
+# Bad shapes, types and orders. The error must name each.
 SHAPES = [
     "(0, 1000000000000000000000000000000)",
     "(0, 10**30)",
@@ -381,7 +381,7 @@ ORDERS = ["1", "0", "None", "'True'", "[]"]
 
 @pytest.fixture
 def refused(tmp_path, capsys):
-    """The line about IN of those bytes."""
+    """A function that writes these bytes to IN and returns the error line."""
 
     def line(content: bytes) -> str:
         (tmp_path / "in.npy").write_bytes(content)
@@ -428,7 +428,7 @@ def test_a_header_of_python_2(tmp_path, capsys):
 
 
 def test_headers_with_errors_anywhere(tmp_path, capsys):
-    """Whatever the header's bytes are, there is a result or one line."""
+    """Whatever bytes the header has, there is a result or a single error line."""
     rng = np.random.default_rng(0)
     good = np.frombuffer(file_of(header()), np.uint8)
     alphabet = np.frombuffer(b"0123456789-+.,()[]{}'\"<>|=fiuOVUSbcL_ \n\0\xff:eTrue", np.uint8)
@@ -455,16 +455,16 @@ WRITES = [
 
 @pytest.mark.parametrize("command", WRITES[:4])
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(command, place):
-    """As on a full disk: a file may have 1024 bytes and no more. Python 3.11 would cut its .pyc files too,
-    and leave them to the next process."""
+    """A limit of 1024 bytes per file stands for a full disk. Python 3.11 would cut its .pyc files too, and
+    the next process would find them."""
     limit = "export PYTHONDONTWRITEBYTECODE=1; trap '' XFSZ; ulimit -f"
     target = place / "out.png"
     target.write_bytes(b"old")
     target.chmod(0o640)
-    if "plot" in command:  # matplotlib writes its list of fonts once, and warns where it cannot
+    if "plot" in command:  # matplotlib writes its list of fonts once, and warns if it cannot
         run("import matplotlib.font_manager", cwd=place)
     failed = shell(f"{limit} 1; $ONS {command.format(target)}", place)
-    if "topk" in command:  # this one is small
+    if "topk" in command:  # the output of topk is small
         failed = shell(f"{limit} 0; $ONS {command.format(target)}", place)
     assert failed.returncode == 2
     assert failed.stderr == f"onsoftmax: error: {target}: File too large\n"
@@ -490,7 +490,7 @@ def test_a_pipe_that_closes_says_nothing(tmp_path):
         assert done.returncode == 0, command
 
 
-# Interrupts itself while numpy is imported.
+# Interrupts itself while Python imports NumPy.
 IMPORTS = """
 import importlib.abc, os, signal, sys
 sys.argv[0] = "/usr/bin/onsoftmax"

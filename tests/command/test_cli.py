@@ -1,4 +1,4 @@
-"""The command line: the demo, `apply` on good, bad and huge files, and what an interruption leaves behind."""
+"""The command line: the demo, `apply` on good, bad and huge files, and interrupted runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def run(*arguments: str | Path, cwd: Path, code: str | None = None, **extra: str
 
 
 def fails(arguments, capsys, target: Path | None = None) -> str:
-    """The line of a run that must fail by code 2 with one line on stderr, OUT and its directory untouched."""
+    """The error line of a run that must fail with code 2. It must leave OUT and its directory as they
+    were."""
     before = target.read_bytes() if target else b""
     names = set(os.listdir(target.parent)) if target else set()
     assert cli.main([str(argument) for argument in arguments]) == 2
@@ -57,14 +58,14 @@ def fails(arguments, capsys, target: Path | None = None) -> str:
 
 @pytest.fixture
 def disk(tmp_path):
-    """A directory for large files, which do not outlive the test."""
+    """A directory for large files. The test removes it at its end."""
     yield tmp_path
     shutil.rmtree(tmp_path)
 
 
 @pytest.fixture
 def small_boxes(monkeypatch):
-    """Arrays of a few kilobytes take many boxes, and the scratch file."""
+    """Boxes of a few kilobytes: small arrays take many boxes, and the scratch file."""
     monkeypatch.setattr(apply, "BOX_BYTES", 3000)
     monkeypatch.setattr(apply, "MEMORY_BYTES", 3 * 3000)
     monkeypatch.setattr(apply, "RUN_BYTES", 64)
@@ -228,7 +229,7 @@ def test_apply_dtype(tmp_path, small_boxes, source, dtype):
 
 
 def through(tmp_path, source, target, given=b"", code=0):
-    """What comes out of a run that has a pipe at each end, and its last line on stderr."""
+    """Runs `apply` with a pipe at each end. Returns its output and the last line on stderr."""
     command = [sys.executable, "-m", "onsoftmax", "apply", str(source), str(target), "--axis", "0"]
     done = subprocess.run(
         command, input=given, capture_output=True, cwd=tmp_path, env=environment(), timeout=120
@@ -387,7 +388,7 @@ def test_things_that_are_no_files(tmp_path, capsys):
     assert "No such file" in fails(["apply", tmp_path / "missing.npy", target], capsys, target)
     (tmp_path / "directory").mkdir()
     assert "not a regular file" in fails(["apply", tmp_path / "directory", target], capsys, target)
-    os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait forever
     assert "not a regular file" in fails(["apply", tmp_path / "pipe", target], capsys, target)
 
 
@@ -499,7 +500,8 @@ def test_a_signal_that_was_ignored_stays_ignored(tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), [0.25] * 4)
 
 
-# The data limit counts what a process holds for itself, not the files it maps; 160 MB are two boxes and some.
+# The limit counts memory that a process allocates, not files that it maps. 160 MB hold two boxes and a little
+# more.
 LIMITED = """
 import resource, sys
 from onsoftmax.cli import main
@@ -556,7 +558,7 @@ def test_short_work_shows_no_progress(tmp_path, capsys):
 
 
 def slowly(monkeypatch):
-    """Every box takes longer than the time after which progress shows."""
+    """Makes every box take longer than the time after which progress shows."""
     monkeypatch.setattr(_progress, "DELAY_S", 0.05)
     monkeypatch.setattr(_progress, "INTERVAL_S", 0.05)
     monkeypatch.setattr(apply, "softmax", lambda *a, **k: (time.sleep(0.15), ons.softmax(*a, **k))[1])
@@ -584,7 +586,7 @@ def test_long_work_shows_a_bar_with_tqdm(tmp_path, capsys, monkeypatch):
 
 
 def test_new_files_are_private_to_their_run(tmp_path):
-    """Two runs into one OUT do not meet: each has a temporary file of its own."""
+    """Two runs with the same OUT each have a temporary file of their own."""
     with (
         _files.output(str(tmp_path / "out.npy"), np.dtype("f8"), (2,), False) as first,
         _files.output(str(tmp_path / "out.npy"), np.dtype("f8"), (2,), False) as second,

@@ -1,4 +1,4 @@
-"""`onsoftmax topk`: what it prints and writes, on every layout of a file, and what it refuses."""
+"""`onsoftmax topk`: what it prints and writes, for every layout of a file, and what it refuses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_many_rows_are_cut(capsys, tmp_path, rng):
 @pytest.mark.parametrize("axis", [-1, 0, 1])
 @pytest.mark.parametrize("dtype", [np.float16, ">f4", np.int16])
 def test_files_of_every_layout(order, axis, dtype, capsys, tmp_path, monkeypatch, rng):
-    """In one piece and in many, all rows of a file; ties by the lower place."""
+    """A file is read in many boxes. The lower place wins a tie."""
     monkeypatch.setattr(apply, "BOX_BYTES", 500)
     monkeypatch.setattr(apply, "RUN_BYTES", 64)
     x = np.asarray((5 * rng.standard_normal((37, 20, 9))).astype(dtype), order=order)

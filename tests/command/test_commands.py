@@ -29,7 +29,7 @@ has_plots = pytest.mark.skipif(not contestants.importable("matplotlib"), reason=
 
 @pytest.fixture
 def quick(monkeypatch, threads_restored):
-    """Runs of small arrays and few samples."""
+    """Small arrays and few samples, so that a run is short."""
     monkeypatch.setattr(runs, "CPU_SHAPES", [((8, 64), -1), ((2, 500), -1)])
     monkeypatch.setattr(cpu_timing, "SAMPLE_SECONDS", 1e-4)
     monkeypatch.setattr(cpu_timing, "PAUSE_SECONDS", 0)
@@ -46,6 +46,14 @@ def test_explain_prints_the_trace(capsys):
     assert prints(["explain", "--tile", "1", *ROW], capsys) == f"{by_one}\n"
     topk = ons.explain([1, 2, 3, 6, 2, 1], operation="softmax_topk", k=2)
     assert prints(["explain", "-k", "2"], capsys) == f"{topk}\n"
+    logarithm = ons.explain([1, 2, 3, 6, 2, 1], operation="log_softmax")
+    assert prints(["explain", "--operation", "log_softmax"], capsys) == f"{logarithm}\n"
+    backward: dict = {"operation": "log_softmax_backward", "method": "fused"}
+    asked = ["explain", "--operation", "log_softmax_backward", "--method", "fused"]
+    fused = ons.explain([1, 2, 3, 6, 2, 1], operation="log_softmax", method="fused")
+    for grad in ([1, 0, 0, 0, 0, 0], [0.5, -2, 0, 0, 1, 3]):
+        given = [] if grad[0] == 1 else ["--grad", *map(str, grad)]
+        assert prints([*asked, *given], capsys) == f"{ons.explain(fused.result, grad=grad, **backward)}\n"
     split = ["explain", *ROW, "--method", "split", "--tile", "1", "--parts", "3"]
     expected = ons.explain([1, 2, 3, 6, 2, 1], method="split", tile=1, parts=3)
     assert prints(split, capsys) == f"{expected}\n"
@@ -80,6 +88,11 @@ def test_explain_writes_its_files(capsys, tmp_path):
         (["0"] * 4097, "4097 elements"),
         ([*ROW, "-k", "7"], "k is 7: expected 1 to 6, the length of axis 0"),
         ([*ROW, "-k", "2", "--method", "safe"], "explain knows of softmax_topk online, split"),
+        ([*ROW, "--operation", "softmx"], "operation is 'softmx': explain knows softmax, log_softmax"),
+        ([*ROW, "--operation", "softmax_topk"], "softmax_topk needs k"),
+        ([*ROW, "--grad", "1"], "softmax takes no grad"),
+        ([*ROW, "--operation", "softmax_backward", "--grad", "1"], "grad has length 1: expected 6"),
+        ([*ROW, "--operation", "softmax_backward", "--method", "naive"], "online, fused, split"),
         ([*ROW, "--html", "no/such/place"], "no/such/place: No such file or directory"),
         ([*ROW, "--html", "."], ".: Is a directory"),
         ([*ROW, "--plot", "chart.xyz"], "matplotlib" if not shutil.which("python") else "chart.xyz"),
@@ -231,7 +244,7 @@ def test_bench_with_torch_and_without(quick, capsys, monkeypatch):
 
 @pytest.mark.skipif(SANITIZED, reason="the sanitizer is slow to start")
 def test_bench_on_a_machine_without_torch(tmp_path):
-    """torch, and all that a machine may lack, are really not there."""
+    """torch and other optional libraries cannot be imported."""
     code = (
         "import sys\n"
         "missing = ('torch', 'scipy', 'onnxruntime', 'tqdm', 'rich', 'matplotlib')\n"
@@ -248,15 +261,49 @@ def test_bench_on_a_machine_without_torch(tmp_path):
 
 
 def test_bench_times_no_wrong_answer(quick, capsys, monkeypatch):
+    right = ons.softmax
+
     def wrong(x, *arguments, out=None, **options):
-        y = ons.softmax(x, *arguments, out=out, **options)
+        y = right(x, *arguments, out=out, **options)
         y *= 1 + 1e-5
         return y
 
-    monkeypatch.setattr(contestants, "softmax", wrong)
+    monkeypatch.setattr(ons, "softmax", wrong)
     text = prints(["bench", "--device", "cpu", "--rounds", "1", "--against", "numpy"], capsys, code=1)
     assert "WRONG: auto, 8x64" in text and re.search(r"^auto +wrong +wrong$", text, re.M)
     assert "NumPy" in text
+
+
+@pytest.mark.parametrize("operation", command.OPERATIONS[1:])
+def test_bench_of_other_operations(operation, quick, capsys, tmp_path):
+    """Ours and the peers that have it are right, along both axes."""
+    path = tmp_path / "run.json"
+    peers = [peer for peer in ("scipy", "numpy", "torch", "jax") if command.is_here(peer)]
+    peers = [peer for peer in peers if operation in contestants.HAVE.get(peer, [operation])]
+    arguments = ["--operation", operation, "--shape", "8x64", "30x20@0", "--against", ",".join(peers)]
+    text = prints(["bench", "--device", "cpu", "--rounds", "1", *arguments, "--json", path], capsys)
+    document = json.loads(path.read_text())
+    k = " k=8" if operation == "softmax_topk" else ""
+    assert document["operation"] == operation + k and text.startswith(f"{operation}{k}, float32, ")
+    kinds = document["kinds"]
+    assert {"scipy": "SciPy", "numpy": "NumPy", "jax": "JAX"}.get(peers[0], peers[0]) in kinds
+    assert len({name.split()[0] for name, kind in kinds.items() if kind == "peer"}) == len(peers)
+    assert ("auto out=" in kinds) == (operation not in ("logsumexp", "softmax_topk"))
+    for case in document["cases"]:
+        M, N = (8, 64) if case["N"] == 64 else (20, 30)
+        moved = {"logsumexp": 4 * (N + 1), "softmax_topk": 4 * N + 8 * 12}.get(operation, 8 * N)
+        assert case["bytes"] == M * (moved + 4 * N * operation.endswith("_backward"))
+        assert all(figure["gbps"] > 0 for figure in case["figures"].values()), case
+
+
+@pytest.mark.skipif(not contestants.importable("jax"), reason="JAX is not installed")
+def test_bench_times_no_float32_as_float64(quick, capsys):
+    """JAX would turn the one into the other."""
+    pytest.importorskip("jax").config.update("jax_enable_x64", False)
+    run = ["bench", "--device", "cpu", "--rounds", "1", "--dtype", "float64", "--shape", "8x64"]
+    assert cli.main([*run, "--against", "jax"]) == 0
+    out, err = capsys.readouterr()
+    assert "JAX" not in out and "JAX, float64: left out: JAX computes in float64 only with" in err
 
 
 @has_plots
@@ -276,7 +323,12 @@ def test_bench_draws_a_chart(quick, capsys, tmp_path):
     [
         (["--against", "nobody"], "--against nobody: on cpu there are"),
         (["--against", "triton"], "on another device"),
+        (["--against", "scipy", "--operation", "softmax_topk"], "it has no softmax_topk): on cpu there are"),
         (["--methods", "grid"], "--methods grid"),
+        (["--methods", "safe", "--operation", "softmax_backward"], "on cpu has online, fused, split"),
+        (["--operation", "normalizer"], "--operation"),
+        (["-k", "2"], "-k 2: softmax takes no k"),
+        (["--operation", "softmax_topk", "-k", "5", "--shape", "3x4"], "k is 5: expected 1 to 4"),
         (["--shape", "nonsense"], "'nonsense' is not a shape"),
         (["--shape", "3x0"], "lengths of at least 1"),
         (["--shape", "3x4@5"], "axis 5"),
@@ -313,7 +365,7 @@ def test_bench_where_memory_is_short(quick, capsys, monkeypatch):
 
 
 class Terminal:
-    """Stdout as a terminal has it."""
+    """A terminal in place of stdout."""
 
     def __init__(self, stream):
         self.stream = stream
@@ -367,7 +419,6 @@ def test_a_bar_of_our_own(capsys, monkeypatch):
 
 
 def test_tables_of_narrow_terminals():
-    """No line is longer than 50, whatever the columns."""
     wide = (ons.plan((4096, 32000)), ons.explain([1, 2, 3, 6, 2, 1]), ons.explain([1, 2, 6], method="split"))
     for parts in (
         *(plan.parts() for plan in wide[:1]),
@@ -416,7 +467,7 @@ def test_a_misspelled_word_is_recognized(arguments, text, capsys):
 
 
 def test_prose_wraps_on_a_narrow_terminal(capsys, monkeypatch):
-    """Examples keep their commands, which are copied from there."""
+    """The commands under "examples:" are not wrapped, because users copy them."""
     monkeypatch.setenv("COLUMNS", "50")
     commands = ["demo", "explain", "plan", "bench", "topk", "apply", "info", "completion"]
     for words in ([], *([name] for name in commands)):
@@ -435,7 +486,7 @@ def test_completion_without_shtab(capsys, monkeypatch):
 
 
 def test_the_examples_of_help_run(quick, capsys, tmp_path, monkeypatch):
-    """Every line under "examples:", but those of pipes and of completion."""
+    """Runs every line under "examples:", except pipes and completion."""
     monkeypatch.chdir(tmp_path)
     np.save("logits.npy", np.zeros((3, 70)))
     np.save("in.npy", np.zeros((3, 70)))

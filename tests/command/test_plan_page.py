@@ -1,4 +1,4 @@
-"""`onsoftmax plan --html` on a phone: nothing beyond the edge."""
+"""`onsoftmax plan --html` on a phone: nothing reaches beyond the edge."""
 
 from __future__ import annotations
 

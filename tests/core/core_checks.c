@@ -1,20 +1,20 @@
-/* core_checks.c - the C core against exact results, with no Python: every method, type and form at
- * many lengths, on each instruction set that the processor runs.
+/* core_checks.c - compares the C core with exact results, without Python: every method, type and
+ * form at many lengths, on each instruction set of the processor.
  *
  *     core_checks [--only CHECK] [--each K] [ISA ...]
  *
- * --each K: each K-th alone of the many numbers, lengths, places and options of "conversions",
- * "lengths", "edges" and "masks and scales".
+ * --each K: "conversions", "lengths", "edges" and "masks and scales" take only every K-th of their
+ * many numbers, lengths, places and options.
  *
- * What must hold is what docs/contract.md says of accuracy: largest error 4 eps and mean 1 eps of
- * the arithmetic's type, other types that result rounded to nearest even, the same bits by every
- * method but naive, in either form and by any number of threads. Exit code 1, and what was not so,
- * at the first that is not. test_core.py builds it and runs it. */
+ * docs/contract.md says how exact a result is. The largest error is 4 eps of the arithmetic's type,
+ * and the mean 1 eps. A result of another type is rounded to nearest even. Every method but naive
+ * gives the same bits, in either form and on any number of threads. The program ends at the first
+ * failure, prints it, and exits with 1. test_core.py builds and runs the program. */
 #include "core_conversions.h"
 #include "core_support.h"
 
-/* Rows of a task, and columns, or rows up to the length SHORT, that repeat them: more than the
- * longest vector holds. */
+/* A task has TASK_ROWS rows. TASK_COLUMNS columns, or rows up to the length SHORT, repeat them.
+ * These are more than the longest vector holds. */
 enum {
     TASK_ROWS = 3,
     TASK_COLUMNS = 17,
@@ -23,13 +23,13 @@ enum {
     MAX_ELEMENTS = 1 << 20 /* elements of an array */
 };
 
-/* For what is asked for, and for the rows that it must agree with. */
+/* For the task, and for the rows that it must agree with. */
 static room x_room, y_room, where_room, plain_x_room, plain_y_room, plain_where_room, like_room;
 static long double exact[LONGEST];
 
 static bool seen[2]; /* which forms the plans took */
 
-/* pairs: NULL, or one a row, which the operation takes. */
+/* pairs: NULL, or a pair for each row if the operation takes them. */
 static void run_as(ons_operation operation, const task *job, ons_method method, ons_pair *pairs) {
     ons_problem problem = {
         .operation = operation, .dims = 2, .reduced_dims = 1, .extent = {job->rows, job->N}};
@@ -68,7 +68,7 @@ typedef struct {
     int64_t count;
 } mean; /* of errors in eps */
 
-/* y, of the arithmetic's type, against the exact results. */
+/* Compares y, of the arithmetic's type, with the exact results. */
 static void check_errors(const task *job, mean *errors) {
     ons_dtype type = job->y.dtype;
     long double eps = ldexpl(1.0L, -formats[type].fraction);
@@ -100,7 +100,7 @@ static void check_naive(const task *job) {
     }
 }
 
-/* Row i of y is row i % rows of `like`. */
+/* Checks that row i of y is row i % rows of `like`. */
 static void check_bits(const task *job, ons_method method, layout how, array like, int64_t rows) {
     for (int64_t i = 0; i < job->rows; i++)
         for (int64_t j = 0; j < job->N; j++) {
@@ -111,7 +111,7 @@ static void check_bits(const task *job, ons_method method, layout how, array lik
         }
 }
 
-/* By one method in one layout; in place by turns, and else with a look at what lies around y. */
+/* Runs one method in one layout. Some runs are in place. The others check the memory around y. */
 static task run_in_layout(const task *plain, ons_dtype result, ons_method method, layout how) {
     task one = *plain;
     int turn = (int)(plain->N + method + (int)how);
@@ -133,8 +133,8 @@ static task run_in_layout(const task *plain, ons_dtype result, ons_method method
     return one;
 }
 
-/* A task's rows, which lie in place and have a result of the arithmetic's type by `safe`, by every
- * method in every layout and to a result of another type. */
+/* Every method in every layout must give the bits of plain->y, rounded to the type `result`. `safe`
+ * has computed plain->y in the arithmetic's type. */
 static void alike(const task *plain, ons_dtype result) {
     array like = place(like_room, result, ROWS, plain->rows, plain->N, 0);
     repeat(like, plain->rows, plain->y, plain->rows, plain->N);
@@ -149,7 +149,7 @@ static void every_way(const task *plain, ons_dtype result, mean *errors) {
     run(plain, ONS_METHOD_safe);
     check_errors(plain, errors);
     alike(plain, result);
-    /* which answers in the array's own type, and knows nothing of what the others are */
+    /* naive's arithmetic has the array's own type, so it takes only the plain case */
     if (plain->x.dtype != result || plain->where.data || plain->scale != 1.0) return;
     task naive = *plain;
     array like = place(like_room, result, ROWS, plain->rows, plain->N, 0);
@@ -166,7 +166,7 @@ static ons_dtype wider(ons_dtype a, ons_dtype b) {
     return a == ONS_FLOAT64 || b == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
 }
 
-/* In place of x and y: logits of x's type, room for a result of the arithmetic's. */
+/* A new x of logits, and a y for a result of the arithmetic's type. */
 static task new_task(ons_dtype x, ons_dtype result, int64_t rows, int64_t N, double scale,
                      double offset) {
     task job = {.scale = 1.0, .rows = rows, .N = N, .threads = 1};
@@ -188,9 +188,9 @@ static const struct {
              {ONS_FLOAT64, ONS_FLOAT64}, {ONS_FLOAT16, ONS_FLOAT32},   {ONS_BFLOAT16, ONS_FLOAT64},
              {ONS_FLOAT32, ONS_FLOAT16}, {ONS_FLOAT64, ONS_BFLOAT16},  {ONS_FLOAT64, ONS_FLOAT32},
              {ONS_FLOAT32, ONS_FLOAT64}};
-enum { TYPES = sizeof types / sizeof *types, ALIKE = 4 /* of them */ };
+enum { TYPES = sizeof types / sizeof *types, ALIKE = 4 /* the first of types */ };
 
-/* Around every block, tile and length from which on a row is shared or no longer kept. */
+/* Around every block and tile, and around lengths that are shared or no longer kept. */
 static const int64_t thresholds[] = {383,  384,  385,  511,  513,   1024,
                                      2047, 2048, 2049, 4097, 32769, LONGEST};
 enum { THRESHOLDS = sizeof thresholds / sizeof *thresholds, MIDDLING = 300 };
@@ -226,7 +226,7 @@ static void offsets(void) {
         }
 }
 
-/* NaN, inf and -inf at each place of a row between two ordinary ones; whole rows of -inf. */
+/* NaN, inf and -inf at each place of a row between two ordinary rows, and whole rows of -inf. */
 static void edges(void) {
     static const long double odd[] = {NAN, HUGE_VALL, -HUGE_VALL};
     mean errors = {0};
@@ -243,8 +243,8 @@ static void edges(void) {
                 }
 }
 
-/* Every class of NaN: quiet and signalling, of either sign, the payload in its high bits, its low
- * ones, a pattern that another NaN of this width had, or all of them. */
+/* Every class of NaN: quiet and signalling, of both signs. The payload is 1, R's NA, the low half
+ * or all bits. */
 enum { NAN_CLASSES = 16 };
 static uint64_t nan_of_class(int number, ons_dtype type) {
     format is = formats[type];
@@ -255,7 +255,7 @@ static uint64_t nan_of_class(int number, ons_dtype type) {
     return inf | payloads[number / 4] | (number & 1 ? quiet : 0) | (number & 2 ? sign : 0);
 }
 
-/* Row 1 of three has one; row 2 has one that a mask excludes, where there is a mask. */
+/* Row 1 of three gets a NaN. If there is a mask, row 2 gets a NaN that the mask excludes. */
 static void put_nan(task *job, uint64_t bits, bool masked) {
     int64_t at = (int64_t)(uniform() * (double)job->N);
     put_bits(job->x, 1, at, bits);
@@ -278,7 +278,7 @@ static void check_nans(const task *job, ons_method method, layout how, uint64_t 
         }
 }
 
-/* All of them, or one in five. */
+/* Takes all classes, or one case in five. */
 static void nans(bool all) {
     static const int64_t several[] = {1, 3, 10, 33, 64, 100, 250, 530};
     int64_t runs = 0, cases = 0;
@@ -304,7 +304,7 @@ static void nans(bool all) {
 static void all_nans(void) { nans(true); }
 static void some_nans(void) { nans(false); }
 
-/* What a mask excludes is 0 and never matters, and a scale is one rounding. */
+/* Excluded elements give 0 and have no effect. A scale rounds once. */
 static void masks_and_scales(void) {
     static const double scales[] = {1.0, 0.7, -2.5};
     mean errors = {0};
@@ -328,8 +328,8 @@ static void masks_and_scales(void) {
                 }
 }
 
-/* What a mask or a bias far below the others leaves out is 0 without a product that underflows,
- * which would take a hundred times as long; but for double without vectors. */
+/* Elements far below the others, or -inf, give 0 without a product that underflows. It would take a
+ * hundred times as long. Scalar code for double is an exception. */
 static void no_underflow(const char *isa) {
     static const long double low[] = {-HUGE_VALL, -1e30L, -1e4L};
     for (ons_dtype type = ONS_FLOAT32; type <= ONS_FLOAT64; type++)
@@ -344,13 +344,13 @@ static void no_underflow(const char *isa) {
                         put(job.x, i, j, j % 2 ? low[(i + j) % 3] : uniform());
                 feclearexcept(FE_ALL_EXCEPT);
                 run(&job, ONS_METHOD_AUTO);
-                run(&job, ONS_METHOD_safe); /* which computes each exponential twice */
+                run(&job, ONS_METHOD_safe); /* safe computes each exponential twice */
                 REQUIRE(!fetestexcept(FE_UNDERFLOW), FACTS,
                         FACTS_OF(&job, ONS_METHOD_AUTO, how, 0, 0));
             }
 }
 
-/* Few long rows: enough work for several threads, which do not show. */
+/* Few long rows are enough work for several threads. The bits do not show the number of threads. */
 static void threads(void) {
     for (ons_dtype type = ONS_BFLOAT16; type <= ONS_FLOAT32; type++)
         for (int64_t rows = 1; rows <= TASK_COLUMNS; rows += TASK_COLUMNS - 1) {
@@ -368,7 +368,7 @@ static void threads(void) {
         }
 }
 
-/* The pairs of elements begin to end of each row. */
+/* The pairs of the elements begin to end of each row. */
 static void take_pairs(const task *job, ons_method method, int64_t begin, int64_t end,
                        ons_pair *pairs) {
     task part = *job;
@@ -378,7 +378,7 @@ static void take_pairs(const task *job, ons_method method, int64_t begin, int64_
     run_as(ONS_OPERATION_normalizer, &part, method, NULL);
 }
 
-/* Within 3 eps, and what the subnormals lie apart. */
+/* Within 3 eps plus the smallest subnormal number. */
 static void check_near(const task *job, ons_method method, layout how, array like, int64_t rows) {
     ons_dtype type = job->y.dtype;
     long double eps = ldexpl(1.0L, -formats[type].fraction);
@@ -391,9 +391,9 @@ static void check_near(const task *job, ons_method method, layout how, array lik
         }
 }
 
-/* Rows in two parts by any method: their pairs, merged, finish them as `safe` does the whole ones,
- * to the bit where whole chunks are cut and no row has an anchor; but in float64, of which a pair
- * keeps what fits one double. */
+/* Rows in two parts, by any method. Their merged pairs finish the row as `safe` finishes the whole
+ * row. The bits are the same if the cut is between chunks, no row has an anchor, and the type is
+ * not float64. (A float64 pair keeps only what fits one double.) */
 static void check_parts(const task *plain, int64_t cut, bool to_the_bit) {
     static ons_pair first[TASK_COLUMNS], second[TASK_COLUMNS];
     ons_dtype type = plain->x.dtype;
@@ -432,7 +432,7 @@ static void pairs(void) {
                 }
 }
 
-/* More neighbouring rows than a strip takes: the last one has a part of them. */
+/* More neighbouring rows than a strip takes. The last strip is not full. */
 static void strips(void) {
     static const int64_t several[] = {65, 130, 257, 520};
     for (int t = 0; t < ALIKE; t++)
@@ -447,7 +447,7 @@ static void strips(void) {
 static const struct {
     const char *name;
     void (*check)(void);
-    bool alone; /* it takes so long that it runs with --only */
+    bool alone; /* takes so long that it runs only with --only */
 } checks[] = {{"conversions", conversions, false}, {"lengths", lengths, false},
               {"offsets", offsets, false},         {"edges", edges, false},
               {"some NaN", some_nans, false},      {"all NaN", all_nans, true},

@@ -1,5 +1,5 @@
-/* core_conversions.h - the 16-bit types of the selected instruction set, number by number. Part of
- * core_checks.c. */
+/* core_conversions.h - checks the 16-bit conversions of the selected instruction set, number by
+ * number. Part of core_checks.c. */
 #ifndef CORE_CONVERSIONS_H
 #define CORE_CONVERSIONS_H
 
@@ -11,7 +11,7 @@ enum { BATCH = 32, EACH = 6 };
 static room room_of_values, room_of_stored;
 static int each = 1; /* --each */
 
-/* Where the normal numbers begin and end, and each so many-th. */
+/* Takes the batches where normal numbers begin or end, and every `each`-th batch. */
 static bool is_taken(uint32_t first, ons_dtype narrow) {
     long double least = ldexpl(1, formats[narrow].least);
     long double begin = fabsl(value_of((uint16_t)first, narrow));
@@ -46,8 +46,8 @@ static void check_stored(const ons_movers *move, ons_dtype narrow, array values,
                 (unsigned long long)get_bits(stored, 0, j));
 }
 
-/* Every 16-bit number that is taken is read; stored are each of them, the middle between it and the
- * next one outward, and what lies on both sides of these. */
+/* Loads every 16-bit number of the batches. Stores each number, the middle between it and the next
+ * one outward, and the neighbours of both. */
 static void check_conversions(ons_dtype narrow, ons_dtype compute) {
     const ons_movers *move = &ons_kernels_for(compute)->move;
     for (uint32_t first = 0; first < 1u << 16; first += BATCH - 1) {

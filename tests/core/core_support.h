@@ -1,5 +1,5 @@
-/* core_support.h - what core_checks.c needs and the core must not be asked for: the four types bit
- * by bit, an exact softmax, logits, memory between pages that fault. */
+/* core_support.h - what core_checks.c must not take from the core: the four types bit by bit, an
+ * exact softmax, logits, and memory between pages that fault. */
 #ifndef CORE_SUPPORT_H
 #define CORE_SUPPORT_H
 
@@ -49,7 +49,7 @@ static long double value_of(uint64_t bits, ons_dtype dtype) {
     return sign * ldexpl((long double)fraction, field - 1 + is.least - is.fraction);
 }
 
-/* Where the type's numbers around a value begin to lie 2^(this - fraction) apart. */
+/* The exponent e of a value: numbers of the type lie 2^(e - fraction) apart from there on. */
 static int exponent_of(long double value, ons_dtype dtype) {
     int exponent = value == 0 ? formats[dtype].least : ilogbl(value);
     return exponent < formats[dtype].least ? formats[dtype].least : exponent;
@@ -59,7 +59,7 @@ static long double ulp(long double value, ons_dtype dtype) {
     return ldexpl(1.0L, exponent_of(value, dtype) - formats[dtype].fraction);
 }
 
-/* The bits of the nearest number of the type, ties to even. */
+/* The bits of the nearest number of the type. Ties go to even. */
 static uint64_t rounded_bits(long double value, ons_dtype dtype) {
     format is = formats[dtype];
     uint64_t sign = (uint64_t)(signbit(value) != 0) << (8 * ons_dtype_size(dtype) - 1);
@@ -68,7 +68,7 @@ static uint64_t rounded_bits(long double value, ons_dtype dtype) {
     if (isinf(value)) return sign | inf;
     int exponent = exponent_of(value, dtype);
     uint64_t units = (uint64_t)rintl(ldexpl(fabsl(value), is.fraction - exponent));
-    /* the leading bit of a normal number's units is one more of the exponent */
+    /* the leading bit of a normal number's units adds one to the exponent */
     uint64_t bits = ((uint64_t)(exponent - is.least) << is.fraction) + units;
     return sign | (bits < inf ? bits : inf);
 }
@@ -77,7 +77,7 @@ static long double rounded(long double value, ons_dtype dtype) {
     return value_of(rounded_bits(value, dtype), dtype);
 }
 
-/* The same number; any NaN is like any other. */
+/* Whether two numbers are the same. Any NaN equals any other. */
 static bool same(uint64_t a, uint64_t b, ons_dtype dtype) {
     return a == b || (isnan(value_of(a, dtype)) && isnan(value_of(b, dtype)));
 }
@@ -98,14 +98,14 @@ static long double get(array a, int64_t i, int64_t j) {
     return value_of(get_bits(a, i, j), a.dtype);
 }
 static void put_bits(array a, int64_t i, int64_t j, uint64_t bits) {
-    /* little-endian, as all of the core */
+    /* little-endian, like the core */
     memcpy(element(a, i, j), &bits, (size_t)ons_dtype_size(a.dtype));
 }
 static void put(array a, int64_t i, int64_t j, long double value) {
     put_bits(a, i, j, rounded_bits(value, a.dtype));
 }
 
-/* Row i of `to` is row i % rows of `from`, rounded where the types differ. */
+/* Row i of `to` becomes row i % rows of `from`, rounded to the type of `to`. */
 static void repeat(array to, int64_t count, array from, int64_t rows, int64_t N) {
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j < N; j++)
@@ -130,8 +130,8 @@ static room make_room(int64_t bytes) {
     return (room){all + page, all + page + inner};
 }
 
-/* Of `rows` rows of N, each row in one piece (gap: elements left out between two of them), or each
- * column. At either end of the room, on and off its alignment by turns. */
+/* How an array of `rows` rows lies: rows in one piece, rows with a gap after each element, or
+ * columns. `turn` puts it at either end of the room, aligned or not. */
 typedef enum { ROWS, ROWS_WITH_GAPS, COLUMNS, LAYOUTS } layout;
 static const char *const layout_names[] = {"rows", "rows with gaps", "columns"};
 
@@ -145,8 +145,8 @@ static array place(room in, ons_dtype dtype, layout how, int64_t rows, int64_t N
     return a;
 }
 
-/* The 64 bytes on both sides of an array without gaps, as far as the room goes: a pattern is put
- * there, and must be there still. */
+/* Writes a pattern to the 64 bytes on both sides of an array, or checks it. Arrays with gaps are
+ * left out. */
 enum { PATTERN = 0x5a };
 static void around(room in, array a, layout how, int64_t rows, int64_t N, bool check) {
     if (how == ROWS_WITH_GAPS) return;
@@ -177,8 +177,7 @@ static bool excluded(const task *job, int64_t i, int64_t j) {
     return job->where.data && !*element(job->where, i, j);
 }
 
-/* What row i of y has to be, beyond y's type; and by `naive`: exp, sum, divide, each rounded to x's
- * own type. */
+/* Row i of the exact y. exact_naive: exp, sum and divide, each rounded to x's own type. */
 static void exact_softmax(long double *y, const task *job, int64_t i, ons_dtype compute) {
     long double m = -HUGE_VALL, d = 0;
     for (int64_t j = 0; j < job->N; j++) {

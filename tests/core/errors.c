@@ -1,12 +1,12 @@
-/* errors.c - the largest errors of the exponentials, and rows whose softmax errs as much as a
- * search can make it: what docs/how-it-works.md adds up, and whether anything is beyond it.
+/* errors.c - the largest errors of the exponentials, and the largest error of a softmax that a
+ * search finds. docs/how-it-works.md adds up how large they may be.
  *
  *     errors exponentials STEP [ISA ...]    float32: every STEP-th number from -16384 to 16384, all
  *                                           of them with STEP 1; float64: random ones
  *     errors search SECONDS [ISA ...]       rows of float32
  *
- * eps is the distance from 1 to the next number. Exit code 1, and what was not so, where an error
- * is beyond what how-it-works.md says. */
+ * eps is the distance from 1 to the next number. If an error exceeds the bounds of how-it-works.md,
+ * the program prints it and exits with 1. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <time.h>
@@ -15,17 +15,17 @@
 
 #include "../../csrc/cpu/cpu.h"
 
-/* The spread of the relative errors of an instruction set's exponentials, in eps: from the least
- * to the largest, since a factor that all have shows in no quotient. */
+/* The largest spread of the relative errors of an instruction set's exponentials, in eps. A factor
+ * that all exponentials share cancels in a quotient, so the spread counts. */
 static double largest_spread(ons_dtype type, const char *isa) {
     if (type == ONS_FLOAT64) return 1.44;
     return strcmp(isa, "avx512") == 0 ? 1.30 : 1.72;
 }
-enum { LARGEST_RESULT = 4 }; /* error of a result, in eps */
+enum { LARGEST_RESULT = 4 }; /* largest error of a result, in eps */
 
 enum { AT_ONCE = 4096 };
 
-/* e = e^x / 2^c by the primitives, of n numbers that lie within a few of x[0]. Returns c. */
+/* e = e^x / 2^c by the primitives, for n numbers near x[0]. Returns c. */
 static double exponentials_of(ons_dtype type, void *e, void *x, int64_t n) {
     double sums[2 * ONS_SUMS] = {0}, shift, floor, largest = -HUGE_VAL;
     for (int64_t j = 0; j < n; j++)
@@ -47,7 +47,7 @@ static double exponentials_of(ons_dtype type, void *e, void *x, int64_t n) {
 }
 
 typedef struct {
-    long double least, most; /* quotients of what is computed and what is exact */
+    long double least, most; /* quotients of computed and exact results */
 } range;
 static const range nothing = {HUGE_VALL, -HUGE_VALL};
 
@@ -60,7 +60,7 @@ static double spread(range all, ons_dtype type) {
     return (double)ldexpl(all.most / all.least - 1, type == ONS_FLOAT32 ? 23 : 52);
 }
 
-/* ln2 in two parts: c times the first one is exact. */
+/* ln2 in two parts. c times the first one is exact. */
 static const long double ln2_high = 0x1.62e42fefap-1L, ln2_low = 0x1.cf79abc9e3b39803f3p-40L;
 
 /* e^x / 2^c to far more digits than a float has. */
@@ -87,7 +87,7 @@ static range of_floats(uint32_t step) {
     return found;
 }
 
-/* A tenth of a double's eps shows in a long double. */
+/* A long double resolves a tenth of a double's eps. */
 static range of_doubles(int64_t count) {
     static double x[AT_ONCE], e[AT_ONCE];
     range found = nothing;
@@ -118,11 +118,11 @@ static void exponentials(const char *isa, double step) {
 
 /* ------- the search ------- */
 
-/* Numbers whose exponentials err the most one way, and the most the other way. */
+/* Numbers whose exponentials err most in one direction, and numbers that err most in the other. */
 enum { SCANNED = 1 << 16, KEPT = 256, LONGEST = 1025 };
 typedef struct {
     float x;
-    double quotient;   /* of the exponential and e^x */
+    double quotient;   /* computed exponential over e^x */
     long double exact; /* e^x / 2^c */
 } candidate;
 typedef struct {
@@ -151,7 +151,7 @@ static void find_candidates(candidates *found) {
     }
 }
 
-/* A row of which element 0 errs one way and all others the other way. */
+/* A row whose element 0 errs in one direction and whose other elements err in the other. */
 typedef struct {
     float x[LONGEST];
     long double exact[LONGEST];
@@ -188,7 +188,8 @@ static double error_of(const row *found) {
 
 static int64_t below(int64_t n) { return (int64_t)(uniform() * (double)n); }
 
-/* Changes one element, or all of a lane, or all from one on, while that makes the error larger. */
+/* Changes one element, every 16th element, or all from one on. Keeps a change unless the error
+ * falls. */
 static double climb(row *found, const candidates *from, bool low) {
     const candidate *first = low ? from->low : from->high, *others = low ? from->high : from->low;
     put_candidate(found, 0, &first[below(KEPT)]);

@@ -1,11 +1,10 @@
-/* instructions.c - what each primitive takes, for callgrind to count: instructions.py builds it and
- * runs it as
+/* instructions.c - runs each primitive for callgrind, which counts the instructions.
+ * instructions.py builds it and runs it as
  *
  *     valgrind --tool=callgrind --collect-atstart=no instructions
  *
- * Each measurement is one dump of callgrind's, whose description is "<ISA>: <name>"; the line on
- * stdout says that too, and by what its count is to be divided. The first line names the compiler.
- */
+ * Each measurement is a dump of callgrind's with the description "<ISA>: <name>". A line on stdout
+ * has the divisor of the count, then the description. The first line names the compiler. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,8 @@
 
 #include "../../csrc/cpu/cpu.h"
 
-/* Every call is made once before it is counted: the first one finds its way into the C library. */
+/* Runs each call once before it is counted, because the first call binds functions of the C
+ * library. */
 #define COUNT(units, call, ...)                                                 \
     do {                                                                        \
         char name_[160];                                                        \
@@ -33,13 +33,12 @@ enum { TILE = 2048, SHORT = 10, WIDTH = ONS_MAX_WIDTH, DEEP = 256, SIDE = 64 };
 
 static void *zeroed(int64_t count, int64_t size) {
     size_t bytes = ((size_t)(count * size) + 63) & ~(size_t)63;
-    void *memory = aligned_alloc(64, bytes); /* so that no count depends on what else there is */
+    void *memory = aligned_alloc(64, bytes); /* aligned, so that no count depends on other memory */
     if (!memory) abort();
     return memset(memory, 0, bytes);
 }
 
-/* Of `width` rows of n: elements of a few units of size, both signs, and states that belong to
- * them. */
+/* `width` rows of n elements of a few units of size and both signs, and the rows' states. */
 static void primitives(const ons_primitives *made, const ons_epilogue *end, const char *which,
                        ons_dtype type, int64_t width, int64_t n, ons_form form) {
     int64_t size = ons_dtype_size(type);
@@ -51,7 +50,7 @@ static void primitives(const ons_primitives *made, const ons_epilogue *end, cons
         else
             ((double *)data)[j] = value;
     }
-    /* a row's sums side by side, or columns' */
+    /* the sums of a row lie side by side, or the sums of columns */
     bool columns = form == ONS_COLUMN_FORM;
     ons_rows rows = {.width = width,
                      .state = zeroed(width, sizeof(ons_state)),
@@ -114,14 +113,14 @@ static void movers(ons_dtype narrow, ons_dtype compute) {
     free(tile);
 }
 
-/* "log_softmax of ", or nothing for softmax. */
+/* "log_softmax of ", or "" for softmax. */
 static const char *named(ons_operation operation) {
     static char text[40];
     snprintf(text, sizeof text, "%s of ", ons_operations[operation].name);
     return operation == ONS_OPERATION_softmax ? "" : text;
 }
 
-/* Whole rows, `rows` of them, as fused.c chooses it; past the caches and into them. */
+/* `rows` whole rows, as fused.c runs them, past the caches and into them. */
 static void whole_rows(ons_operation operation, ons_dtype stored, ons_dtype compute, int64_t N,
                        int64_t rows) {
     const ons_kernels *kernels = ons_kernels_for(compute);
@@ -183,7 +182,7 @@ static ons_columns columns_at(const void *from, int64_t index) {
     return (ons_columns){.x = columns->x + begin, .y = columns->y + begin, .width = SIDE};
 }
 
-/* Columns, four strips of them; short ones by their own. */
+/* Four strips of columns. Short columns have their own function. */
 static void whole_columns(ons_operation operation, ons_dtype type, int64_t N) {
     enum { STRIPS = 4 };
     int64_t size = ons_dtype_size(type), along = STRIPS * SIDE * size;
@@ -223,7 +222,7 @@ static void all_pipelines(ons_dtype type) {
     whole_columns(ONS_OPERATION_log_softmax, type, 40);
 }
 
-/* What is done to elements on the way. */
+/* What movers do to elements on the way. */
 static void changes(ons_dtype type) {
     const ons_movers *move = &ons_kernels_for(type)->move;
     static char mask[TILE];
@@ -242,7 +241,7 @@ static void changes(ons_dtype type) {
     free(tile);
 }
 
-/* All of a call but Python's part. */
+/* All of a call except Python's part. */
 static void run(ons_problem *problem) {
     ons_coalesce(problem);
     ons_plan plan;

@@ -1,5 +1,5 @@
-/* one_kernel.cu - one kernel alone: a row of softmax in float32, held by a block or a cluster. What
- * the compiler reads for it is what a reader of the kernel opens (test_one_kernel.py). */
+/* one_kernel.cu - one kernel alone: a block or a cluster holds a row of float32 for softmax. A
+ * reader of the kernel opens the files that the compiler reads for it (test_one_kernel.py). */
 #include "../../csrc/cuda/kernel/held.cuh"
 #ifdef IN_A_CLUSTER
 #include "../../csrc/cuda/team/cluster.cuh"

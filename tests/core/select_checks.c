@@ -1,5 +1,5 @@
-/* select_checks.c - which instruction set select.c takes of stand-ins, on processors that are not
- * at hand. Each argument names one and says what it does there: avx2=suits avx512=runs */
+/* select_checks.c - which instruction set select.c takes, with stand-ins for processors. Each
+ * argument names a stand-in and says what it does on the processor: avx2=suits avx512=runs */
 #include "cpu.h"
 
 #include <stdio.h>

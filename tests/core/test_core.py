@@ -1,6 +1,6 @@
-"""The C core against exact results, by core_checks.c: on this processor's instruction sets, and on AArch64's
-under emulation. And no primitive takes more instructions an element than was recorded (by
-`instructions.py --record`)."""
+"""core_checks.c compares the C core with exact results, on this processor's instruction sets and on AArch64
+under emulation. No primitive takes more instructions per element than the budget (`instructions.py
+--record`)."""
 
 import os
 import platform
@@ -15,11 +15,11 @@ EMULATOR = "qemu-aarch64"
 SANITIZE = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 FLAGS = SANITIZE if SANITIZED else []
 
-# Of the same compiler and sources a count is the same to the last instruction; the rest is for a C library
-# and for point releases of the compiler other than those it was recorded with.
+# The same compiler and sources give the same count. The tolerance is for another C library, or another point
+# release of the compiler.
 TOLERANCE = 0.02
 
-pytestmark = pytest.mark.timeout(600)  # the core is compiled, where ccache does not have it
+pytestmark = pytest.mark.timeout(600)  # the test compiles the core if ccache does not have it
 
 
 def build(folder, **how):
@@ -31,7 +31,7 @@ def build(folder, **how):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Of programs for this processor, which share the core's objects."""
+    """The folder of programs for this processor. They share the core's objects."""
     return tmp_path_factory.mktemp("core")
 
 
@@ -40,8 +40,8 @@ def program(folder):
     return build(folder, flags=FLAGS)
 
 
-# With the sanitizers most takes ten times as long; these see every method, both forms, masks and threads. Of
-# lengths each third is taken, and of masks and scales each seventh: by turns others for each type.
+# The sanitizers make most checks ten times slower. These few still cover every method, both forms, masks and
+# threads. They take every third length and every seventh mask and scale, in turn for each type.
 ALONE = {"lengths": 3, "strips": 1, "masks and scales": 7, "threads": 1} if SANITIZED else {}
 CHECKS = {"most": (), **{name: ("--only", name, "--each", each) for name, each in ALONE.items()}}
 
@@ -56,14 +56,14 @@ def test_core(program, only, isa):
 @pytest.mark.long("nans")
 @pytest.mark.parametrize("isa", isas())
 def test_every_class_of_nan(program, isa):
-    """Of which test_core has a fifth."""
+    """test_core checks a fifth of the classes."""
     said, _ = core.run(program, "--only", "all NaN", isa)
     assert said.split()[-1] == "passed", said
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x87 is of x86")
 def test_excess_precision_is_refused(tmp_path):
-    """Sums that must round to double do not where the x87 unit adds them: softmax was wrong by 30 %."""
+    """Some sums must round to double. The x87 unit does not round them, and softmax was wrong by 30 %."""
     with pytest.raises(RuntimeError, match=r"must each be rounded to their own type.*-mfpmath=sse"):
         core.build("core_checks", tmp_path, flags=["-mfpmath=387"])
 
@@ -80,7 +80,7 @@ def test_an_instruction_set_that_is_not_there(program):
         ("scalar=suits", "scalar", "none"),
         ("scalar=suits avx2=suits", "avx2", "none"),
         ("scalar=suits avx2=suits avx512=suits", "avx512", "avx512"),
-        ("scalar=suits avx2=suits avx512=runs", "avx2", "avx512"),  # whose clock it lowers
+        ("scalar=suits avx2=suits avx512=runs", "avx2", "avx512"),  # avx512 lowers its clock
     ],
 )
 def test_which_instruction_set_is_taken(tmp_path, here, taken, forced):
@@ -94,7 +94,7 @@ def test_which_instruction_set_is_taken(tmp_path, here, taken, forced):
 
 
 def largest_errors(folder, *arguments):
-    """What how-it-works.md adds up; and no row errs more."""
+    """No error exceeds the bounds of how-it-works.md."""
     try:
         program = core.build("errors", folder, flags=FLAGS)
     except core.Missing as missing:
@@ -107,7 +107,7 @@ def largest_errors(folder, *arguments):
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("what", [("exponentials", 101), ("search", 3)], ids=lambda what: what[0])
 def test_largest_errors(folder, isa, what):
-    """Over each 101st number, and by a search of 3 s."""
+    """Over every 101st number, and by a search of 3 s."""
     largest_errors(folder, *what, isa)
 
 
@@ -139,7 +139,7 @@ def test_strips_read_only_what_was_written(program, isa):
 
 
 def on_aarch64(folder, *runs):
-    """Runs the core's checks side by side, each a processor of the emulator's and arguments."""
+    """Runs the core's checks side by side. A run is a processor for the emulator, then arguments."""
     try:
         core.require(CROSS_COMPILER, EMULATOR)
     except core.Missing as missing:
@@ -153,8 +153,8 @@ def on_aarch64(folder, *runs):
 
 @pytest.mark.skipif(SANITIZED, reason="the emulator knows no sanitizers")
 def test_aarch64_in_short(tmp_path):
-    """On a processor that rounds to bfloat16 by itself, and on one that does not: a fifth of the numbers and
-    of the places, since the emulator takes fifty times as long."""
+    """On one processor that rounds to bfloat16 itself, and one that does not. A fifth of the numbers and
+    places, because the emulator is fifty times slower."""
     fifth = ("--each", 5, "neon")
     runs = [("max", "--only", "strips", "neon"), ("max", "--only", "edges", *fifth)]
     conversions = [(cpu, "--only", "conversions", *fifth) for cpu in ("max", "cortex-a57")]

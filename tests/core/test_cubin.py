@@ -1,5 +1,5 @@
-"""What the compiler made of the kernels, seen without a GPU: nothing spilled where the row lies in registers,
-and no more kernels, machine code and registers than were recorded (by `cubin.py --record`)."""
+"""The compiled kernels, seen without a GPU: a row in registers never spills, and kernels, machine code and
+registers stay within the budget (`cubin.py --record`)."""
 
 import re
 
@@ -8,7 +8,7 @@ from cubin import BUDGET, Function, Missing, functions, read_budget, summary
 
 from onsoftmax import _core
 
-# Their rows lie in registers: were an array of them in local memory, it would cost the traffic they save.
+# These kernels keep their rows in registers. A row in local memory would cost the traffic that they save.
 ROW_IN_REGISTERS = {
     "fused_warp_kernel",
     "fused_block_kernel",
@@ -21,21 +21,22 @@ ROW_IN_REGISTERS = {
 
 
 def spills_addresses(function):
-    """The grid over rows that do not all begin and end with a pack: as many threads as over rows that do, so
-    that the bits are the same, and more to know of each row than their registers hold."""
+    """The grid kernel on rows that do not all begin and end with a pack. It has as many threads as on other
+    rows, so that the bits are the same. But it must know more about each row than its registers hold."""
     whole = re.search(r"contiguous_rows<.*(true|\(bool\)1)>, block_a_row", function.name)
     return function.kernel == "grid_kernel" and not whole
 
 
 def is_worth_it(function):
-    """Where some bytes spill so that one block more finds room on a multiprocessor, that was faster.
+    """Kernels that are faster with a few spilled bytes, because one more block fits on a multiprocessor.
 
-    The cluster: bfloat16 50257 in three blocks of 256 threads, against two that spill nothing. float32 in
-    blocks of 384 threads: 0.78 at 393215 against 0.67 where rows come to shared memory. Unaligned 16-bit rows
-    with a gradient: the same, and 0.97 of the time in a block. A block's 16-bit rows with a mask or a
-    scale, which are fetched ahead: 0.95 with a scale against 0.91 where they are not; in other kernels of
-    such rows two registers. General rows of several dimensions: a function apart reads and writes them one
-    element at a time, by way of 16 bytes of local memory a chunk."""
+    - cluster, bfloat16 50257: three blocks of 256 threads, instead of two that spill nothing.
+    - cluster, float32 in blocks of 384 threads: 0.78 at 393215, and 0.67 with rows in shared memory.
+    - Unaligned 16-bit rows with a gradient: the same in a cluster, and 0.97 of the time in a block.
+    - 16-bit rows with a mask or a scale that a block fetches ahead: 0.95 with a scale, and 0.91 if it does
+      not fetch ahead. Other kernels of such rows spill two registers.
+    - General rows of several dimensions: a separate function reads and writes single elements. It uses 16
+      bytes of local memory per chunk."""
     if "general_rows<" in function.name or "general_gradients<" in function.name:
         return function.stack <= 16 * 16 + 32
     if "masked_rows<" in function.name:
@@ -55,7 +56,7 @@ def built():
 
 
 def spilled(built):
-    """Operations of one value a row keep nothing of it."""
+    """The kernels that spill. An operation with one value per row keeps no row, so it does not count."""
     found = [f for f in built if f.kernel in ROW_IN_REGISTERS and f.stack and "<one_a_row," not in f.name]
     return {f: f"{f.arch}: {f.name}: {f.stack} bytes" for f in found}
 

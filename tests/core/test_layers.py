@@ -1,4 +1,4 @@
-"""Who includes whom, a C core that needs no Python, and a module that needs the C library alone."""
+"""Which file includes which. The C core needs no Python, and the module needs only the C library."""
 
 import ast
 import glob
@@ -18,7 +18,7 @@ from onsoftmax import _core
 
 pytestmark = pytest.mark.skipif(not os.path.isdir(CSRC), reason="the C sources are not beside the tests")
 
-# The headers that the files of a folder of csrc include, beside its own: of whole folders, and single ones.
+# For each folder of csrc: folders and headers of csrc that its files may include, besides its own.
 LISTS = {"op/operations.def", "op/row_operations.def", "op/gradient_and_topk_operations.def"}
 MAY_INCLUDE = {
     "api": LISTS,
@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "cpu/kernel": {"api", *LISTS},
     "cpu/vec": {"cpu/kernel"},
     "cuda": {"api", "cuda/driver", "cuda/kernel", "cuda/rows", "cuda/statistic", "cuda/team"},
-    "cuda/driver": {"api", "cuda/cuda.h", "cuda/kernels.def"},
+    "cuda/driver": {"api", "cuda/cuda.h", "cuda/kernels.def", *LISTS},
     "cuda/kernel": {
         "api",
         "cuda/driver",
@@ -53,11 +53,13 @@ MAY_INCLUDE = {
     "python": {"api", *LISTS, "xla/ffi.h"},
     "xla": {"api"},
 }
-# what runs a problem knows who can
+# the file that runs a problem knows all devices
 MAY_ALSO_INCLUDE = {"api/run.c": {"cpu/cpu.h", "cuda/cuda.h"}}
 PYTHON_HEADERS = re.compile(r"Python\.h|numpy/|structmember\.h|frameobject\.h")
 CUDA_HEADERS = re.compile(r"cuda|cub/|cooperative_groups|nv|thrust/")
-CUDA_MAY_INCLUDE = re.compile(r"cuda\w*(\.h|/.*)|cub/.*|cooperative_groups(\.h|/.*)|nv/.*|[a-z_0-9]+(\.h)?")
+CUDA_MAY_INCLUDE = re.compile(
+    r"cuda\w*(\.h|/.*)|cub/.*|cooperative_groups(\.h|/.*)|(nv|nvtx3)/.*|[a-z_0-9]+(\.h)?"
+)
 
 
 def sources():
@@ -66,7 +68,7 @@ def sources():
 
 
 def includes(path):
-    """(own, system) headers of a file; own ones relative to csrc."""
+    """(headers of csrc, relative to csrc; system headers)"""
     with open(os.path.join(CSRC, path)) as file:
         found = re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', file.read(), re.M)
     own = [os.path.normpath(os.path.join(os.path.dirname(path), name)) for kind, name in found if kind == '"']
@@ -97,7 +99,7 @@ def test_own_headers_exist():
 
 
 def test_headers_that_tests_include_exist():
-    """gpu_errors.cu, for one, is compiled on GPUs alone."""
+    """For example, only a machine with a GPU compiles gpu_errors.cu."""
     found = [path for path in Path(TESTS).rglob("*.*") if path.suffix in (".c", ".h", ".cu")]
     headers = {header for path in found for header in includes(path)[0] if "csrc" in header}
     assert "gpu_errors.cu" in {path.name for path in found} and len(headers) >= 2
@@ -117,7 +119,6 @@ def test_files_that_comments_name_exist():
 
 
 def test_the_layout_names_every_folder():
-    """CONTRIBUTING's."""
     with open(os.path.join(CSRC, os.pardir, "CONTRIBUTING.md")) as file:
         layout = file.read().partition("## Layout\n")[2].partition("\n## ")[0]
     named = {name.rstrip("/") for name in re.findall(r"^ +([\w/]+/) ", layout, re.M)}
@@ -156,7 +157,7 @@ def test_the_core_compiles_without_python_and_cuda():
 
 
 def circle(graph):
-    """The files of a circle in {a file: those that it needs}, or None."""
+    """The files of a circle in {file: files that it needs}, or None."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -165,7 +166,7 @@ def circle(graph):
 
 
 def code(*paths):
-    """Files of csrc without comments and declarations."""
+    """The text of files of csrc without comments and declarations."""
     text = "".join(Path(CSRC, path).read_text() for path in paths)
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
     return re.sub(r"^\w[^;{}]*;", "", text, flags=re.M)
@@ -180,13 +181,13 @@ def with_headers(path):
 
 
 def defined(path):
-    """The names that a C file has for others."""
+    """The names that a C file exports."""
     start = r"^(?!static\b|typedef\b)\w[\w *]*?\b"
     return set(re.findall(start + r"(ons_\w+)(?:\([^;{]*\) \{|(?:\[\w*\])* = )", code(path), re.M))
 
 
 def calls():
-    """{a C file: those whose functions or tables it names}; csrc/cuda counts as one file."""
+    """{C file: C files whose functions or tables it names}. csrc/cuda counts as one file."""
     texts = {path: code(*with_headers(path)) for path in sources() if path.endswith((".c", ".cu", ".cuh"))}
     entries = " ".join(f"ons_cpu_{name}" for name in methods_on_cpu())
     texts["cpu/run.c"] = texts["cpu/run.c"].replace("ons_cpu_##name", entries)
@@ -199,7 +200,7 @@ def calls():
 
 
 def imports():
-    """{a file of the package: those that it imports, anywhere in it}. A .pyi counts if it has no .py."""
+    """{file of the package: files that it imports anywhere}. A .pyi counts if it has no .py."""
     package = os.path.join(PACKAGE_PARENT, "onsoftmax")
     paths = sorted(glob.glob(os.path.join(package, "**", "*.py*"), recursive=True), reverse=True)
     files = {os.path.splitext(os.path.relpath(path, package))[0]: path for path in paths}
@@ -252,7 +253,8 @@ def test_the_module_needs_the_c_library_alone():
 
 
 def test_the_import_leaves_cuda_alone():
-    """The driver is first looked for when an array on a GPU comes: the loader tells what is looked for."""
+    """The library looks for the driver when the first GPU array comes. The loader tells what is looked
+    for."""
     code = "import onsoftmax as ons; ons.softmax([1.0, 2.0]); print(ons.plan([1.0, 2.0]), ons.methods())"
     done = run_python(["-c", code], LD_DEBUG="libs")
     assert done.returncode == 0 and "libcuda" not in done.stderr
@@ -286,7 +288,7 @@ def test_a_method_is_the_file_of_its_name_on_cuda():
 
 
 def test_one_place_chooses():
-    """The names of methods are told apart in the plan alone, and where its scratch is counted."""
+    """Only the plan and the count of its scratch memory tell methods apart by name."""
     for path in sources():
         if path.endswith((".c", ".cu", ".cuh")) and path != "cpu/run.c" and folder(path) != "plan":
             with open(os.path.join(CSRC, path)) as file:
@@ -295,7 +297,7 @@ def test_one_place_chooses():
 
 
 def test_no_module_state_is_shared_by_accident():
-    """A second import in one process gives the same settings, and no second pool."""
+    """A second import in one process shares the settings and the pool."""
     code = """
 import sys, onsoftmax as ons
 ons.set_num_threads(3)
@@ -306,13 +308,14 @@ print(_core.get_num_threads(), _core is sys.modules["onsoftmax._core"])
 
 
 def test_the_import_is_light():
-    """Only NumPy is imported: torch, JAX and the others are asked for when one of their arrays comes."""
+    """Python imports only NumPy. torch, JAX and others are imported when one of their arrays comes."""
     code = "import sys, onsoftmax; print({'torch', 'jax', 'scipy', 'pandas', 'ml_dtypes'} & {*sys.modules})"
     assert run_python(["-c", code]).stdout == "set()\n"
 
 
 def test_every_kernel_waits_for_the_work_ahead_of_it():
-    """Kernels are launched before that has ended (csrc/cuda/driver/run.cu), but for the cooperative one."""
+    """Every kernel except the cooperative one starts before earlier work has ended
+    (csrc/cuda/driver/run.cu)."""
     kernels = {}
     for path in glob.glob(os.path.join(CSRC, "cuda", "**", "*.cu"), recursive=True):
         with open(path) as file:

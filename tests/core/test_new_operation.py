@@ -1,6 +1,6 @@
-"""CONTRIBUTING.md's way to a new operation and to a new method, followed to the letter: a line and a file of
-each are added to a copy of the tree, which is then built, and both are there like any other. Of the GPU's
-part a method of several passes and one that holds its rows are compiled, where there is an nvcc."""
+"""Follows CONTRIBUTING.md's guide to a new operation and a new method to the letter. The test adds the lines
+and files to a copy of the tree, builds it, and uses both. If there is an nvcc, it also compiles a method of
+several passes and a method that holds its rows."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from support import ROOT, SANITIZED
 
 GUIDE = os.path.join(ROOT, "CONTRIBUTING.md")
 pytestmark = [
-    pytest.mark.timeout(600),  # the core is compiled
+    pytest.mark.timeout(600),  # the test compiles the core
     pytest.mark.skipif(not os.path.isfile(GUIDE), reason="no CONTRIBUTING.md and C sources here"),
     needs_compiler,
     pytest.mark.skipif(SANITIZED, reason="the build of the copy would not be sanitized"),
@@ -80,7 +80,7 @@ print(ons.__file__)
 """
 
 
-# An operation that takes a gradient: a file, and its line in csrc/op/gradient_and_topk_operations.def.
+# An operation that takes a gradient: its file. Its line is in csrc/op/gradient_and_topk_operations.def.
 DESCENT = """/* descent.h - y * (sum(dy * y) - dy), a step down the gradient of softmax. */
 
 #ifdef ONS_OPERATION
@@ -148,7 +148,7 @@ print(ons.__file__)
 
 
 def added():
-    """The lines for each .def file, the files as {path: text}, of what the guide adds; and its command."""
+    """The guide's additions: the lines for each .def file, the files as {path: text}, and the command."""
     with open(GUIDE) as file:
         text = file.read()
     lines = {
@@ -163,7 +163,7 @@ def added():
 
 
 def compile_on_cuda(tree):
-    """Two methods' kernels of the new operation, without optimizing (-G)."""
+    """Compiles two methods' kernels of the new operation, without optimizing (-G)."""
     if NVCC is None:
         return
     for method in ("naive", "fused_block"):
@@ -176,13 +176,14 @@ def compile_on_cuda(tree):
 
 
 def leave_out_instruction_sets(folder):
-    """All but the scalar one: they have the same sources, and each compiles for a minute."""
+    """Keeps only scalar code. The other instruction sets have the same sources, and each compiles for a
+    minute."""
     select = (folder / "select.c").read_text()
     for name in ("avx2", "avx512", "neon"):
         line = f"    &ons_isa_{name},\n"
         assert line in select
         select = select.replace(line, "")
-        for path in folder.glob(f"{name}*.c"):  # each type has a file of its own
+        for path in folder.glob(f"{name}*.c"):  # each type has its own file
             path.unlink()
     (folder / "select.c").write_text(select)
 

@@ -1,4 +1,5 @@
-"""What a reader opens for one kernel: the files that the compiler reads for it, and their lines."""
+"""The files that the compiler reads for one kernel, and their lines. A reader of the kernel opens the same
+files."""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""The pool's loops: thread_checks.c and threads.c alone, under a sanitizer that sees races where it runs."""
+"""The pool's loops: thread_checks.c and threads.c alone, under a sanitizer that sees races if it runs
+here."""
 
 import os
 
@@ -8,7 +9,7 @@ from support import SANITIZED
 
 SANITIZERS = [["-fsanitize=address,undefined"] if SANITIZED else ["-fsanitize=thread"], []]
 NOTHING = "#include <pthread.h>\nint main(void) { return 0; }\n"
-# gcc's thread sanitizer does not find its way where much of an address is random
+# gcc's thread sanitizer fails if the kernel randomizes many bits of an address
 STARTS = [["setarch", "-R"], []]
 
 
@@ -20,14 +21,14 @@ def runs(*command):
 
 
 def way_to_run(folder):
-    """The compiler's flags and the command's beginning with which a program of nothing runs."""
+    """(compiler flags, beginning of the command) with which an empty program runs."""
     source, nothing = folder / "nothing.c", folder / "nothing"
     source.write_text(NOTHING)
     for flags in SANITIZERS:
         try:
             core.compile_with(source, core.COMPILER, *flags, "-pthread", "-o", nothing, source)
         except RuntimeError:
-            continue  # without the sanitizer's library
+            continue  # the sanitizer's library is missing
         for start in STARTS:
             if runs(*start, nothing):
                 return flags, start
@@ -48,5 +49,5 @@ def command(tmp_path_factory):
 
 @pytest.mark.parametrize("processors", [1, 64])
 def test_loops(command, processors):
-    """With threads that sleep at once, and with such as look around before."""
+    """Threads sleep at once, or look for work first."""
     assert core.run(*command, processors) == ("passed\n", 0)

@@ -1,6 +1,6 @@
-/* thread_checks.c - loops of random length, pieces and threads, by three callers at once, after
- * pauses and without: each index is taken once, by a worker that no other thread is at the time.
- * The argument says how many processors there are for the pool. */
+/* thread_checks.c - three callers run loops of random length, pieces and threads at once, with and
+ * without pauses. Each index runs once. No two threads are the same worker at once. The argument is
+ * the number of processors for the pool. */
 #define _DEFAULT_SOURCE /* usleep */
 #include "cpu.h"
 

@@ -1,4 +1,4 @@
-"""onsoftmax.dask: the answers of whole rows, for any chunks; what is refused."""
+"""onsoftmax.dask: results for any chunks, and errors."""
 
 import doctest
 import itertools
@@ -61,7 +61,7 @@ def test_result_types(dtype, to):
 
 
 def cuts(length):
-    """Any chunks of an axis, empty ones among them."""
+    """Chunks of an axis at any places, empty chunks included."""
     places = st.lists(st.integers(0, length), max_size=6).map(sorted)
     return places.map(lambda places: tuple(np.diff([0, *places, length]).tolist()))
 
@@ -99,7 +99,7 @@ def test_no_cut_shows(rows, columns, dtype, spread, special, masked, scale):
 
 
 def test_bits_are_those_of_ranks():
-    """What onsoftmax.distributed gives, and of whole rows what onsoftmax.softmax does."""
+    """The bits agree with onsoftmax.distributed. For whole rows they agree with onsoftmax.softmax."""
     x = values(shape=(20, 3000))
     pairs = _core.merge(_core.sums(x), gives="pair")
     for function in ROWS:
@@ -123,7 +123,7 @@ def test_masks_and_scales(dtype):
 
 
 def test_large_chunks_are_converted_by_pieces(monkeypatch):
-    """The bits stay the same."""
+    """The bits do not change."""
     x, mask = values(shape=(40, 500)), values("bool", (40, 500), seed=1)
     chunked = da.from_array(x, chunks=(30, 300))
     keywords = {"where": mask, "scale": np.linspace(0.1, 2, 40)[:, None]}
@@ -218,7 +218,7 @@ def test_wrong_arrays():
 
 
 def test_xarray_on_dask_arrays():
-    """NumPy would compute them."""
+    """ons.softmax must not take them: NumPy would compute them."""
     xarray = pytest.importorskip("xarray")
     array = xarray.DataArray(np.ones((4, 6)), dims=("row", "class"))
     assert np.all(ons.softmax(array) == 1 / 6)

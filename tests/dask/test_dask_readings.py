@@ -1,4 +1,4 @@
-"""onsoftmax.dask: what is read, when and how often, and what is in memory."""
+"""onsoftmax.dask: what it reads, when and how often, and what it holds in memory."""
 
 import pickle
 import sys
@@ -24,7 +24,8 @@ def one_thread():
 
 
 class Source:
-    """Something to read from, as a file is: which chunks were read, and how many are in memory at most."""
+    """A source of chunks, like a file. It records the chunks that were read, and the most that were in
+    memory."""
 
     shape, dtype, ndim = (8, 24), np.dtype(np.float32), 2
 
@@ -86,7 +87,7 @@ def test_a_chunk_is_read_twice(name, scheduler):
 
 @pytest.mark.parametrize("name", ["as it is", "computed", "sliced", "optimized"])
 def test_one_chunk_in_memory(name):
-    """For each worker: Dask's own tasks between may hold a second."""
+    """One chunk for each worker. Dask's own tasks in between may hold a second one."""
     source = Source()
     x = SOURCES[name](source)
     for y in (module.softmax(x, where=x > -2), module.log_softmax(x, None), module.logsumexp(x, None)):
@@ -112,7 +113,7 @@ def test_what_is_in_memory_is_not_read():
 
 
 def test_a_call_has_one_name():
-    """Dask knows the same call by it; the tasks of the second reading too."""
+    """Dask recognises the same call by its name. This includes the tasks of the second reading."""
     x = da.ones((4, 6), chunks=3)
     a, b = module.softmax(x, scale=0.5), module.softmax(x, scale=0.5)
     assert a.name == b.name != module.softmax(x).name and set(a.dask) == set(b.dask)
@@ -173,7 +174,7 @@ except MemoryError:
 
 @pytest.mark.skipif(SANITIZED or sys.platform != "linux", reason="what the process may take is limited")
 def test_five_times_the_memory():
-    """Each chunk read twice, within a limit that the array itself would pass."""
+    """Each chunk is read twice, within a memory limit that the whole array exceeds."""
     done = run_python(["-c", LIMIT, "256", "synchronous"], OPENBLAS_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "within the limit\n"

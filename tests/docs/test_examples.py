@@ -1,4 +1,4 @@
-"""The programs of examples/ run by the commands in their docstrings, and check their own answers."""
+"""Runs the programs of examples/ by the commands in their docstrings. They check their own answers."""
 
 import builtins
 import importlib.metadata
@@ -17,7 +17,7 @@ from support import run_python
 PROGRAMS = sorted(glob(os.path.join(ROOT, "examples", "*.py")))
 pytestmark = [
     pytest.mark.skipif(not PROGRAMS, reason="the examples are not beside the tests"),
-    pytest.mark.timeout(300),  # torch compiles the kernels, if there is a GPU
+    pytest.mark.timeout(300),  # torch compiles the kernels if there is a GPU
 ]
 by_name = pytest.mark.parametrize("program", PROGRAMS, ids=os.path.basename)
 
@@ -29,12 +29,13 @@ def found_once(pattern, program):
 
 
 def run(program):
-    """In this process. Most of the time is the import of a library, and other tests import it too."""
+    """Runs the program in this process, because the import of a library takes most of the time and other
+    tests share it."""
     runpy.run_path(program, run_name="__main__")
 
 
 def what_it_needs(program):
-    """What a program says if it lacks a library, and the libraries that it names."""
+    """The sentence with which a program ends if it lacks a library, and the libraries in the sentence."""
     sentence = found_once(r'sys\.exit\("(This example needs [^"]*)"\)$', program)
     return sentence, [Requirement(text) for text in shlex.split(sentence.partition(": pip install ")[2])]
 

@@ -1,4 +1,4 @@
-"""docs/how-it-works.md names files that are there, methods that exist, and sizes as the code has them."""
+"""docs/how-it-works.md names files and methods that exist, and the sizes that the code has."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""docs/picker.html, its first view: dragged, by keyboard, by touch; what it says is the plan; nonsense in its
-fields; the passes that it shows."""
+"""The first view of docs/picker.html: dragging, keyboard, touch, the plan that it shows, nonsense in its
+fields, and the passes."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_what_is_read_is_the_plan(page):
 
 
 def test_what_fits_where(page):
-    """The bars end where the plan says that a row is too long."""
+    """A bar ends at the longest row that the plan gives for the method."""
     for dtype in ("float32", "float64"):
         page.check(f"input[value={dtype}]")
         for method in ("fused_warp", "fused_block", "cluster"):
@@ -185,7 +185,7 @@ def test_lengths_as_people_write_them(page):
 
 
 def test_watching_the_passes(page):
-    """Every method's frames read and write the array as often as the method does."""
+    """For every method, the frames read and write the array as often as the method does."""
     page.fill("#length-number", "1000")
     for device in ("cuda", "cpu"):
         page.check(f"input[value={device}]")
@@ -219,7 +219,8 @@ def test_motion(browser):
 
 
 def test_the_address_says_what_is_asked(browser):
-    """A link to a shape shows it; what is changed then is in the address; nonsense there changes nothing."""
+    """A link with a shape shows this shape. A change appears in the address. Nonsense in the address has no
+    effect."""
     with opened(browser) as page:
         assert "#" not in page.url
         page.goto(f"file://{PAGE}#device=cuda&dtype=bfloat16&rows=100&N=50257")
@@ -242,7 +243,7 @@ def test_the_address_says_what_is_asked(browser):
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_no_line_crosses_a_label(browser, width):
-    """What is on top where a label and the line of the length meet is the label."""
+    """If a label meets the line that marks the length, the label is on top."""
     with opened(browser, width) as page:
         for N in (2000, 60000, 4_000_000):
             page.fill("#length-number", str(N))

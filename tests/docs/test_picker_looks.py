@@ -1,5 +1,5 @@
-"""docs/picker.html on a phone, a tablet and a desk, in light and dark: nothing beyond the edge, all readable.
-ONSOFTMAX_SCREENSHOTS names a directory that keeps what it looks like."""
+"""docs/picker.html on a phone, a tablet and a desktop, light and dark: nothing reaches beyond the edge, and
+all text is readable. ONSOFTMAX_SCREENSHOTS names a directory for pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from picker_page import needs_page, opened
 
 pytestmark = needs_page
 
-# The contrast of all text that is seen, lowest first, by WCAG 2's formula; a canvas makes rgb of any colour.
+# The contrast of all visible text, lowest first, by WCAG 2's formula. A canvas turns any colour into rgb.
 CONTRAST = """() => {
     const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 })
         .getContext("2d", { willReadFrequently: true });
@@ -64,6 +64,9 @@ def test_at_every_width_in_light_and_dark(browser, width, scheme, tmp_path):
                 field.fill(before)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, "scrolls sideways"
             if view == "steps":
+                inner, card = (page.locator(f"#steps {one}").first for one in (".segments", ".card"))
+                box, around = inner.bounding_box(), card.bounding_box()
+                assert box["x"] + box["width"] <= around["x"] + around["width"], "beyond its card"
                 page.locator("#ledger button").nth(2).click()
             texts = page.evaluate(CONTRAST)
             assert len(texts) > 40 and texts[0][0] >= 4.5, texts[:5]

@@ -1,5 +1,4 @@
-"""docs/picker.html holds the planner of this library: it was made from its parts, loads nothing, and plans as
-ons.plan does."""
+"""docs/picker.html is up to date with its parts, loads nothing, and plans as ons.plan does."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def test_the_page_loads_nothing():
     assert not re.findall(r"https?://|\bimport\b\s*[({\"']|@import|url\(|\bfetch\(", text_of(PAGE))
 
 
-# in an interpreter that sees no GPU, so that the plan is an H100's, and with caches, as the page's is
+# Plans in an interpreter that sees no GPU, and so plans for an H100, with caches like the page's.
 EXPECTED = """
 import json, sys
 import ml_dtypes
@@ -100,7 +99,7 @@ def test_page_and_plan_agree_at_1000_lengths(page, device, threads, tmp_path):
     for case, answer, line in zip(cases, answers, run.stdout.splitlines(), strict=True):
         where = {name: case[name] for name in ("device", "dtype", "rows", "threads")}
         assert {region["method"] for region in answer["regions"]} <= {*answer["placed"]}
-        assert len(case["lengths"]) >= 500  # 1000, of which the short ones are often the same
+        assert len(case["lengths"]) >= 500  # 1000 lengths, but short ones repeat
         for N, by_page, by_library in zip(case["lengths"], answer["plans"], json.loads(line), strict=True):
             assert dict(zip(facts, by_page, strict=True)) == dict(zip(facts, by_library, strict=True)), (
                 f"{where} N={N}: page and plan differ. Run: make picker"

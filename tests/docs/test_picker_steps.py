@@ -1,9 +1,9 @@
-"""docs/picker.html, its second view: the worked row and others, step by step."""
+"""The second view of docs/picker.html: the worked row and other rows, step by step."""
 
 from __future__ import annotations
 
 import numpy as np
-from picker_page import needs_page, shown
+from picker_page import PAGE, needs_page, opened, shown
 
 import onsoftmax as ons
 
@@ -96,9 +96,80 @@ def test_a_row_that_is_none(page):
     assert outputs(page) == ["0", "0.0474", "0.9526"]
 
 
-TRACED = """([row, tile, method]) => {
-    const steps = traceOf(row.map((x) => (x === null ? -Infinity : x)), tile, method);
-    return [steps.at(-1).y, steps.at(-1).reads];
+def test_a_row_that_stays_on_the_chip(page):
+    page.click("#tab-steps")
+    page.check("input[name=step-method][value=fused]")
+    assert (shown(page, "step-place"), shown(page, "now-m")) == ("Step 1 of 6", "3")
+    for _ in range(3):
+        page.click("#step-next")
+    assert (shown(page, "now-m"), shown(page, "now-d")) == ("6", "1.0999")
+    assert "Pass 1 of 1. Held tile 2" in shown(page, "step-title")
+    assert "6 elements read, 0 written" in shown(page, "step-count")
+    page.locator("#ledger button").last.click()
+    assert "6 elements read, 6 written" in shown(page, "step-count") and outputs(page)[3] == "0.9092"
+
+
+def test_the_k_largest(page):
+    page.click("#tab-steps")
+    assert page.is_hidden("#k")
+    page.click("text=its k largest")
+    assert "largest: 3, 2" in shown(page, "step-lines") and page.is_visible("#k")
+    page.click("#step-next")
+    lines = shown(page, "step-lines")
+    assert "1 of 3 above 2" in lines and "largest: 6, 3" in lines and shown(page, "now-d") == "1.0999"
+    assert page.locator("#row-cells .kept").all_inner_texts() == ["3", "6"]
+    page.click("#step-next")
+    assert outputs(page) == ["·", "·", "0.0453", "0.9092", "·", "·"]
+    assert "at 3" in shown(page, "step-lines") and "same as the formula" in shown(page, "verdict")
+    assert "6 elements read, 2 written" in shown(page, "step-count")
+    page.fill("#k", "0")
+    assert "“0” is not a k" in shown(page, "k-note")
+    page.fill("#k", "9")
+    page.locator("#ledger button").last.click()
+    assert "The 6 largest" in shown(page, "step-title") and "·" not in outputs(page)
+
+
+def test_the_address_opens_the_step(browser):
+    """A link to a step shows it; what is changed then is in the address; nonsense there changes nothing."""
+    with opened(browser) as page:
+
+        def visit(address):
+            page.goto(f"file://{PAGE}#{address}")
+            page.reload()
+            page.wait_for_function("document.getElementById('method').textContent !== ''")
+
+        visit("steps")
+        assert shown(page, "step-place") == "Step 1 of 4" and page.evaluate("location.hash") == "#steps"
+        visit("steps&method=topk&tile=2&row=-inf+5+4+4.5&k=3&step=2")
+        assert (page.input_value("#row"), page.input_value("#tile"), page.input_value("#k")) == (
+            "-inf 5 4 4.5", "2", "3",
+        )  # fmt: skip
+        assert shown(page, "step-place") == "Step 2 of 3" and "largest: 5, 4.5000, 4" in shown(
+            page, "step-lines"
+        )
+        page.click("#step-next")
+        assert page.evaluate("location.hash") == "#steps&method=topk&tile=2&row=-inf+5+4+4.5&k=3&step=3"
+        page.check("input[name=step-method][value=naive]")
+        page.check("input[name=step-type][value=float32]")
+        page.fill("#row", "2 4 12")
+        address = "steps&method=naive&tile=2&row=2+4+12&type=float32&step=1"
+        assert page.evaluate("location.hash") == f"#{address}"
+        page.reload()
+        assert (
+            page.is_checked("input[name=step-type][value=float32]") and page.input_value("#row") == "2 4 12"
+        )
+        page.click("#tab-pick")
+        assert page.evaluate("location.hash") == "#device=cuda&dtype=float32&rows=4096&N=4096"
+        page.click("#tab-steps")
+        assert page.evaluate("location.hash") == f"#{address}"
+        visit("steps&method=toString&tile=0&row=1+x&type=int8&k=99&step=100")
+        assert (page.input_value("#row"), page.input_value("#tile")) == ("1 2 3 6 2 1", "3")
+        assert shown(page, "step-place") == "Step 4 of 4"
+
+
+TRACED = """([row, tile, method, k]) => {
+    const steps = traceOf(row.map((x) => (x === null ? -Infinity : x)), tile, method, "float64", k);
+    return [steps.at(-1).y, steps.at(-1).reads, steps.at(-1).kept];
 }"""
 
 
@@ -107,10 +178,15 @@ def test_every_trace_gives_the_softmax(page, rng):
     rows += [[-1000.0, 1000.0, 999.0], [0.0], [5.0, None, 4.0], [None, None, 3.0, 2.0]]
     for number, row in enumerate(rows):
         exact = ons.softmax(np.array([-np.inf if x is None else x for x in row]))
-        for method in ("safe", "online", "split"):
-            y, reads = page.evaluate(TRACED, [row, number % 7 + 1, method])
+        for method in ("safe", "fused", "online", "split"):
+            y, reads, _ = page.evaluate(TRACED, [row, number % 7 + 1, method, 1])
             np.testing.assert_allclose(y, exact, rtol=1e-12, atol=1e-300)
             assert reads == next(one for one in ons.methods() if one.name == method).reads * len(row)
+        k = min(number % 5 + 1, len(row))
+        y, reads, places = page.evaluate(TRACED, [row, number % 7 + 1, "topk", k])
+        largest = ons.softmax_topk(np.array([-np.inf if x is None else x for x in row]), k)
+        assert places == largest.indices.tolist() and reads == len(row)
+        np.testing.assert_allclose([y[i] for i in places], largest.values, rtol=1e-12, atol=1e-300)
 
 
 def test_float16_of_the_page_is_float16(page, rng):

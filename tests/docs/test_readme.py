@@ -1,5 +1,5 @@
-"""What README.md and its pages show is true: snippets and commands run, and print what is said; links lead
-somewhere; what is said of `auto` is what it does."""
+"""README.md and its pages are true: snippets and commands run and print what the text says, links lead
+somewhere, and `auto` does what the text says."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def read(page):
 
 
 def blocks(language, pages=PAGES):
-    """In their order."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", "\n".join(map(read, pages)), re.M | re.S)
     return [text for kind, text in found if kind == language]
 
 
 def commands():
-    """The lines of all sh blocks, a backslash at their end undone, without comments."""
+    """The lines of all sh blocks without comments. A backslash at a line's end joins it with the next
+    line."""
     lines = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
 def test_python_snippets_run(monkeypatch, tmp_path):
-    """Those of a page one after the other, as a reader would; arrays are made smaller."""
+    """Runs the snippets of a page in their order, as a reader would, on smaller arrays."""
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     of_page, ran = {}, 0
@@ -82,7 +82,7 @@ def test_python_snippets_run(monkeypatch, tmp_path):
 
 
 def migrations():
-    """Both expressions of each line of the table of other libraries' calls."""
+    """Both expressions of each line in the table of other libraries' calls."""
     _, table = read(README).split("| instead of | write |\n| --- | --- |\n")
     lines = table.partition("\n\n")[0].splitlines()
     return [re.findall(r"^\| `([^`]+)`.* \| `([^`]+)`", line)[0] for line in lines]
@@ -90,7 +90,8 @@ def migrations():
 
 @pytest.mark.parametrize("before, now", migrations() if HERE else ())
 def test_calls_of_other_libraries_are_ours(before, now):
-    """Each pair gives the same; those of a library that is not there, or needs a GPU, are skipped."""
+    """Both expressions of a line give the same. A line is skipped if its library is missing or needs a
+    GPU."""
     library = re.match(r"\(?(?:e := )?(\w+)", before)[1]
     if library == "cupyx":
         assert before.replace("cupyx.scipy.special", "ons") == now
@@ -123,7 +124,8 @@ def test_what_it_says_is_printed_is():
 
 
 def test_commands_run(monkeypatch, tmp_path, capsys, threads_restored):
-    """Those of onsoftmax; what takes long is made small, what needs a GPU or matplotlib needs it here too."""
+    """Runs the onsoftmax commands, on small arrays. A command that needs a GPU or matplotlib needs it here
+    too."""
     monkeypatch.chdir(tmp_path)
     np.save("IN.npy", np.ones((3, 8), np.float32))
     monkeypatch.setattr(demo, "show_large", lambda: None)
@@ -141,7 +143,7 @@ def test_commands_run(monkeypatch, tmp_path, capsys, threads_restored):
 
 
 def test_every_option_is_known(capsys):
-    """Also those that the comments list. The other commands install and test: .ci/run has them."""
+    """Also options that the comments list. .ci/run has the other commands, which install and test."""
     assert {words[0] for words in commands()} <= {"onsoftmax", "pip", "make", "ONSOFTMAX_CUDA=1"}
     for line in "".join(blocks("sh")).splitlines():
         named = re.match(r"onsoftmax ([a-z]+) ", line)
@@ -157,7 +159,7 @@ def test_the_first_page_is_short():
 
 
 def anchors(page):
-    """As code hosts make them of headings."""
+    """The anchors that code hosts make of headings."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", read(page), flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
@@ -178,7 +180,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_what_is_said_of_auto():
-    """The table of performance.md is the plan's."""
+    """The plan agrees with the table in performance.md."""
     lines = re.findall(r"^\| (\d+) \| (`fused_warp` up to .*) \| (.*) \|$", read(PAGES[-1]), re.M)
     assert len(lines) == 4
     for rows, *said in lines:

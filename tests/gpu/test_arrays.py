@@ -1,4 +1,4 @@
-"""GPU arrays of every library in and out, their memory, streams and graphs. On a GPU alone."""
+"""GPU arrays of every library: results, memory, streams and graphs. Needs a GPU."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 METHODS = [method.name for method in ons.methods("cuda")]
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-SLEEP = 200_000_000  # cycles of a kernel that does nothing, about a tenth of a second
+SLEEP = 200_000_000  # cycles that a kernel waits, about a tenth of a second
 
 
 def tensor(*shape, dtype=torch.float32, seed=1):
@@ -34,7 +34,7 @@ def assert_right(y, x, dim=-1):
 
 
 class OnlyDlpack:
-    """A tensor that only DLPack can show."""
+    """A tensor that shows itself only by DLPack."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -47,7 +47,7 @@ class OnlyDlpack:
 
 
 class OnlyInterface:
-    """A tensor that only the CUDA Array Interface can show, as of version 3 with a stream."""
+    """A tensor that shows itself only by the CUDA Array Interface, version 3 with a stream."""
 
     def __init__(self, tensor, **more):
         self.tensor = tensor  # torch's own interface is of version 2
@@ -178,7 +178,7 @@ def test_torch_where_and_scale():
 
 
 def test_torch_gives_all_memory():
-    """Result and scratch are of torch's allocator; nothing grows in 10^4 calls."""
+    """Results and scratch memory come from torch's allocator. 10^4 calls leave nothing behind."""
     x, out = tensor(3, 1 << 20), torch.empty(3, 1 << 20, device="cuda")
     for method in ("split", "auto", "grid"):
         ons.softmax(x, method=method, out=out)
@@ -187,7 +187,7 @@ def test_torch_gives_all_memory():
     allocated = torch.cuda.memory_allocated()
     ons.softmax(x, method="split", out=out)
     assert torch.cuda.memory_allocated() == allocated
-    assert torch.cuda.max_memory_allocated() > allocated  # the scratch was torch's
+    assert torch.cuda.max_memory_allocated() > allocated  # the scratch memory was torch's
     x, out = tensor(4, 256), torch.empty(4, 256, device="cuda")
     for _ in range(100):
         ons.softmax(x)
@@ -233,10 +233,10 @@ def test_several_threads():
 
 
 def late(stream):
-    """A tensor whose values are there only after a long while, in the order of the stream."""
+    """A tensor whose values arrive only after a long wait on the stream."""
     x = torch.full((64, 1000), float("nan"), device="cuda")
     values = tensor(64, 1000)
-    ons.softmax(values)  # a kernel is loaded when first used, and that may take as long
+    ons.softmax(values)  # loads the kernel, which may take as long as the wait
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(SLEEP)
@@ -246,7 +246,7 @@ def late(stream):
 
 @pytest.mark.parametrize("way", ["current", "object", "cuda_stream", "handle", "protocol"])
 def test_work_goes_on_the_stream(way):
-    """On torch's current stream, or the one given, and nothing waits."""
+    """The work is on torch's current stream or on the given one. The call does not wait."""
     stream = torch.cuda.Stream()
     x, values = late(stream)
     begin = time.perf_counter()
@@ -278,7 +278,7 @@ def test_a_stream_of_its_own_library_only():
 
 
 def test_memory_of_another_stream_is_not_taken_again_too_early():
-    """The array may go while the work on `stream` is still to come: its memory must not."""
+    """The array may be freed before the work on `stream` runs. Its memory must not be reused until then."""
     stream = torch.cuda.Stream()
     for _ in range(3):
         x, values = tensor(64, 1000), tensor(64, 1000)
@@ -296,13 +296,13 @@ def test_memory_of_another_stream_is_not_taken_again_too_early():
 def test_dlpack_and_interface_are_in_order():
     stream = torch.cuda.Stream()
     x, values = late(stream)
-    with torch.cuda.stream(stream):  # torch makes the stream that it is asked for wait for this one
+    with torch.cuda.stream(stream):  # torch makes this stream wait for the stream that a consumer asks for
         y = ons.softmax(OnlyDlpack(x))
     assert_right(as_tensor(y), values)
     x, values = late(stream)
     y = ons.softmax(OnlyInterface(x, stream=stream.cuda_stream))
     assert y.stream == stream.cuda_stream and not stream.query()
-    assert_right(as_tensor(y), values)  # by DLPack: torch's current stream waits
+    assert_right(as_tensor(y), values)  # by DLPack, which makes torch's current stream wait
     x, values = late(stream)
     other = torch.cuda.Stream()
     y = ons.softmax(OnlyInterface(x, stream=stream.cuda_stream), stream=other)
@@ -316,7 +316,7 @@ def test_dlpack_and_interface_are_in_order():
 @pytest.mark.parametrize("out", [False, True])
 @pytest.mark.parametrize("method", ["auto", *METHODS])
 def test_graphs(method, out):
-    """Capture asks for no memory of CUDA's and waits for nothing; a replay works on what is there then."""
+    """Capture asks CUDA for no memory and waits for nothing. A replay works on the current values."""
     N = {"fused_warp": 300, "fused": 3000, "fused_block": 3000, "online_block": 3000}.get(method, 60_000)
     x = tensor(5, N)
     y = torch.empty_like(x) if out else None
@@ -388,7 +388,7 @@ def test_device_array():
 
 
 def test_device_arrays_memory():
-    """It is freed when the last holder lets go, and none is lost."""
+    """Memory is freed with its last holder, and none is lost."""
     x = tensor(1 << 20)
     kept = as_tensor(ons.softmax(OnlyDlpack(x)))[5:]
     gc.collect()
@@ -487,7 +487,7 @@ def test_cupy_streams_and_memory(cupy):
     assert ons.softmax(x, method="split").nbytes == x.nbytes
     assert pool.used_bytes() == used
     out = torch.empty(3, 1 << 20, device="cuda")
-    assert ons.softmax(x, out=out, stream=stream) is out  # another library's: its stream goes on behind
+    assert ons.softmax(x, out=out, stream=stream) is out  # torch's stream then waits for `stream`
     torch.testing.assert_close(out, torch.as_tensor(y, device="cuda"))
 
 
@@ -496,7 +496,7 @@ def test_cupy_streams_and_memory(cupy):
 
 @pytest.fixture
 def jax():
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # of the memory, most, at its start
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # it would take most of the memory
     jax = pytest.importorskip("jax")
     try:
         if jax.devices("gpu"):
@@ -526,7 +526,7 @@ def test_jax(jax):
 
 
 def test_jax_is_in_order(jax):
-    """JAX computes in the background, before and after, and takes memory again that nobody holds."""
+    """JAX computes in the background before and after the call, and reuses memory without a holder."""
     slow = jax.jit(lambda a: jax.lax.fori_loop(0, 300, lambda i, b: jax.numpy.sin(b) + b, a))
     start = jax.device_put(tensor(200, 5000).cpu().numpy(), jax.devices("gpu")[0])
     expected = jax.nn.softmax(slow(start))

@@ -2,14 +2,19 @@
 
 import json
 
+import pytest
+
 import onsoftmax as ons
 from onsoftmax import cli
+from onsoftmax.bench import command
 
 
-def test_bench_on_a_gpu(capsys, tmp_path):
+@pytest.mark.parametrize("operation", command.OPERATIONS)
+def test_bench_on_a_gpu(operation, capsys, tmp_path):
     path = tmp_path / "run.json"
     shapes = ["--shape", "256x1024", "16x70000", "64x32@0"]
-    assert cli.main(["bench", "--device", "cuda", "--rounds", "2", *shapes, "--json", str(path)]) == 0
+    run = ["bench", "--device", "cuda", "--operation", operation, "--rounds", "2", *shapes]
+    assert cli.main([*run, "--json", str(path)]) == 0
     document = json.loads(path.read_text())
     assert [case["label"] for case in document["cases"]] == shapes[1:]
     for case in document["cases"]:

@@ -1,4 +1,4 @@
-"""The same row gives the same bits by a named method: over runs, rows, places, and kinds of memory."""
+"""By a named method, the same row has the same bits in all runs, rows, places and kinds of memory."""
 
 import pytest
 from gpu_support import (
@@ -40,7 +40,7 @@ def each_length(method, dtype, check):
 
 
 def agrees(expected, x, axis=-1, **keywords):
-    """Whether a call gives these bits. A method may hold less of a row that is not in one piece."""
+    """Whether a call gives these bits. A method may refuse a long row if its elements are apart."""
     try:
         return same_bits(softmax(x, axis, **keywords), expected)
     except Refused:
@@ -96,7 +96,7 @@ class TestSameBits:
         each_length(method, dtype, check)
 
     def test_of_columns(self, method, dtype):
-        """Along axis 0: whatever the number, place and distance of the columns. One alone is a row."""
+        """Along axis 0, for any number, place and distance of columns. A single column is a row."""
         with Complaints() as complaints:
             for N in (3, 33, 257, 1000, 3001):
                 x = rows_of(N, dtype, rows=150).T.contiguous()
@@ -116,7 +116,7 @@ class TestSameBits:
                     complaints.expect(f"{what} again {again}", agrees(y, x, 0, method=method), "other bits")
 
     def test_masked_and_scaled(self, method, dtype):
-        """A mask or a scale that does nothing changes nothing; both work in any layout alike."""
+        """A mask or scale without effect changes no bits. Others give the same bits in every layout."""
 
         def check(x, y):
             x, y = x[:9], y[:9]
@@ -146,7 +146,8 @@ class TestSameBits:
 @pytest.mark.parametrize("dtype", NARROW_DTYPES, ids=name)
 @each_named_method
 def test_whole_stretches_off_alignment(method, dtype):
-    """Rows that end with the chunks of a warp, or an element before or after, from every place in a word."""
+    """Rows that end with a warp's chunks, or one element before or after. They begin at every place in a
+    word."""
     with Complaints() as complaints:
         for N in (
             127,
@@ -192,7 +193,7 @@ def test_whole_stretches_off_alignment(method, dtype):
 
 @each_dtype
 def test_few_rows_of_a_cluster(dtype):
-    """Few rows go to more blocks and warps each, the fewer the more: with the bits of many."""
+    """Few rows get more blocks and warps each, the more the fewer they are. Their bits stay the same."""
     with Complaints() as complaints:
         for N in (1500, 4097, 9000, 16_385, 32_000, 32_769, 50_257, 128_256, 128_259):
             x = rows_of(N, dtype)
@@ -209,7 +210,7 @@ def test_few_rows_of_a_cluster(dtype):
 
 
 def test_long_rows_of_one_value():
-    """Every group of elements has the same sum, so that what their digits lack or have too much adds up."""
+    """Every group of elements has the same sum, so that the rounding errors of the sums add up."""
     with Complaints() as complaints:
         for N in (4096, 8192, 12_288, 16_384, 32_768):
             values = torch.linspace(-3, 3, 500, device=DEVICE)
@@ -221,8 +222,8 @@ def test_long_rows_of_one_value():
 
 @each_dtype
 def test_rows_that_come_as_a_span(dtype):
-    """Short rows one after the other are taken together: the bits of each are those it has by itself, and
-    nothing beside them is written. Blocks, lanes and chunks that are just filled, and one more."""
+    """Neighbouring short rows are taken together. Each has the bits that it has alone, and nothing beside
+    them is written. The lengths just fill blocks, lanes and chunks, or have one element more."""
     lengths = (1, 2, 3, 4, 5, 7, 8, 9, 13, 17, 20, 29, 32, 33, 37, 64, 65, 81, 128, 129, 161, 250, 256, 257)
     longer = (319, 322, 383, 385, 447, 449, 511, 513, 575, 639, 641, 642, 767, 769, 897, 1023)
     with Complaints() as complaints:
@@ -248,7 +249,7 @@ def test_rows_that_come_as_a_span(dtype):
 @pytest.mark.parametrize("narrow", NARROW_DTYPES, ids=name)
 @pytest.mark.parametrize("method", [m for m in NAMED_METHODS if m != "fused"])  # fused may choose by type
 def test_16_bits_as_float32(method, narrow):
-    """16 bits read as float32 are that float32: the same results, and rounded the same."""
+    """A 16-bit row gives the result of the same row in float32, rounded."""
     with Complaints() as complaints:
         for N in LENGTHS:
             x = rows_of(N, narrow)

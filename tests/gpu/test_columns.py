@@ -1,5 +1,5 @@
-"""Columns side by side in memory, which a thread takes several at a time: right, and with the bits that the
-same columns have one by one, wherever they lie."""
+"""Neighbouring columns, of which a thread takes several at a time. They are right, and have the bits that
+they have alone, at any place."""
 
 import pytest
 from gpu_support import (
@@ -16,7 +16,8 @@ from gpu_support import (
     torch,
 )
 
-# Where a kernel holds more packs, a further warp or block begins, or the last one is not full.
+# Around lengths where a kernel holds more packs, takes another warp or block, or leaves the last one part
+# empty.
 LENGTHS = {
     "fused_warp": (2, 3, 4, 5, 8, 13, 16, 17, 31, 32),
     "fused_block": (2, 31, 32, 33, 64, 65, 300, 511, 512),
@@ -31,17 +32,17 @@ each_types = pytest.mark.parametrize("types", TYPES, ids=lambda t: f"{name(t[0])
 
 
 def columns(N, count, dtype):
-    """(N, count): rows of every kind, stood up."""
+    """Rows of every kind as the columns of an (N, count) array."""
     return random_rows(count, N, dtype, seed=N).T.contiguous()
 
 
 def apart(x):
-    """The same values, of which no two columns lie side by side."""
+    """The same values, without two columns side by side."""
     return torch.stack((x, torch.full_like(x, torch.nan)), -1)[..., 0]
 
 
 def placed(x, offset, gap):
-    """The same values, `offset` elements into memory, each of their rows there `gap` after the one before."""
+    """The same values, `offset` elements into memory, with `gap` elements between their rows."""
     N, count = x.shape
     memory = torch.full((N * (count + gap) + offset,), torch.nan, device=DEVICE, dtype=x.dtype)
     view = memory[offset:].view(N, count + gap)[:, :count]
@@ -93,7 +94,7 @@ def test_same_bits_wherever_they_lie(method, types):
 @each_types
 @each_method
 def test_slices_behind_one_another(method, types):
-    """A middle axis: slices next to each other, and with a gap between them."""
+    """The axis is in the middle. Slices follow each other directly, or with a gap."""
     x_type, y_type = types
     N = LENGTHS[method][-2]
     with Complaints() as complaints:
@@ -111,7 +112,8 @@ def test_slices_behind_one_another(method, types):
 @each_types
 @each_method
 def test_same_bits_beside_others(method, types):
-    """In another order: columns of every kind meet in one strip, and none shows in another's bits."""
+    """The columns in another order, so that different kinds share a strip. No column affects another one's
+    bits."""
     x_type, y_type = types
     with Complaints() as complaints:
         for N in LENGTHS[method][1::2]:
@@ -128,7 +130,8 @@ def test_same_bits_beside_others(method, types):
 
 @each_method
 def test_many_slices(method):
-    """As many as make every number of a slice from a column's: narrow, and of odd numbers of packs."""
+    """Very many slices, narrow or with odd numbers of packs. Kernels compute a slice's number from a
+    column's."""
     N = LENGTHS[method][0]
     for slices, width in ((70_001, 4), (30_011, 12), (301, 2052)):
         x = columns(N, slices * width, torch.float32).view(N, slices, width).transpose(0, 1).contiguous()
@@ -151,7 +154,7 @@ def test_nothing_beside_them_is_written(method):
 
 @each_types
 def test_auto_beyond_what_holds_them(types):
-    """In packs and one by one: few columns and many."""
+    """In packs and one by one, few columns and many."""
     x_type, y_type = types
     with Complaints() as complaints:
         for N, width in ((8193, 64), (8193, 4096), (20_000, 33), (20_000, 1024)):

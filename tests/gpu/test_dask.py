@@ -1,4 +1,4 @@
-"""onsoftmax.dask on a GPU: Dask arrays whose chunks are CuPy's."""
+"""onsoftmax.dask on a GPU: Dask arrays with CuPy chunks."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Rows over the ranks of a torch.distributed group: NCCL, one process a GPU."""
+"""Rows over the ranks of a torch.distributed group: NCCL, one process per GPU."""
 
 import pytest
 from gpu_support import generator, same_bits, torch
@@ -19,7 +19,7 @@ def test_two_gpus(tmp_path, check):
 
 
 def state(x, cuts, axis):
-    """The pairs of rows that come in parts."""
+    """The pairs of rows that are cut into parts."""
     parts = [_core.sums(part, axis) for part in x.tensor_split(cuts, axis)]
     return _core.merge(torch.stack(parts), 0, gives="pair")
 
@@ -37,7 +37,7 @@ CUTS = [[1], [100, 101, 101, 900], [0, 128, 1500], [2990], [3001]]
 )
 @pytest.mark.parametrize("shape, axis", [((40, 3001), -1), ((3001, 70), 0), ((3, 3001, 5), 1)])
 def test_where_a_row_is_cut_does_not_show(dtype, scale, offset, shape, axis):
-    """Rows whose maxima lie on both sides of what is taken relative to an anchor, among them."""
+    """The maxima lie on both sides of the bound beyond which a row gets an anchor."""
     if dtype == torch.float16 and offset + 5 * scale > 6e4:
         pytest.skip("beyond float16")
     x = torch.randn(shape, device="cuda", generator=generator(3), dtype=torch.float64)
@@ -67,7 +67,7 @@ def test_long_rows():
     "shape, axis", [((40, 3001), -1), ((30, 4096), -1), ((3001, 70), 0), ((2, 40000), -1)]
 )
 def test_gradients_by_given_sums(dtype, operation, shape, axis):
-    """Those of the whole step, but for the order of the sums."""
+    """The gradients equal those of whole rows, except for the order of the sums."""
     y = torch.randn(shape, device="cuda", generator=generator(5), dtype=torch.float64)
     y = (torch.softmax if operation == "softmax_backward" else torch.log_softmax)(y, axis).to(dtype)
     grad = torch.randn(shape, device="cuda", generator=generator(6)).to(dtype)

@@ -1,4 +1,4 @@
-"""CONTRACT's table of edges on the GPU, and logits of every magnitude."""
+"""The contract's table of edges on the GPU, and logits of every magnitude."""
 
 import math
 
@@ -30,7 +30,7 @@ LENGTHS = (1, 2, 9, 33, 300, 1025, 5000, 40_000)
 
 
 def both_forms(complaints, what, x, expected=None, **keywords):
-    """Rows of x along the last axis, and as columns."""
+    """Checks rows of x along the last axis, and as columns."""
     expected = exact(x, where=keywords.get("where")) if expected is None else expected
     what = f"{keywords['method']} {name(x.dtype)} {what} {tuple(x.shape)}"
     try:
@@ -47,7 +47,7 @@ def both_forms(complaints, what, x, expected=None, **keywords):
 @each_method
 class TestSpecialValues:
     def test_nan_and_inf(self, method, dtype):
-        """They make their own row NaN, and no other one; -inf is exactly 0."""
+        """NaN and inf make their own row NaN, and no other row. -inf gives exactly 0."""
         with Complaints() as complaints:
             for N in LENGTHS:
                 x = plain_rows(24, N, dtype, seed=N)
@@ -89,7 +89,7 @@ class TestSpecialValues:
                 complaints.expect(f"{method} {name(dtype)} N={N}", zero, "not 0 where nothing is allowed")
 
     def test_one_element_and_equal_elements(self, method, dtype):
-        """A lone finite element gives 1; equal ones give equal results, in 16 bits 1 / N rounded."""
+        """A single finite element gives 1. Equal elements give equal results: in 16 bits, 1 / N rounded."""
         with Complaints() as complaints:
             for value in (
                 0,
@@ -124,10 +124,10 @@ class TestSpecialValues:
 @pytest.mark.parametrize("dtype", (torch.bfloat16, *WIDE_DTYPES), ids=name)
 @each_method
 class TestHugeLogits:
-    """Rows whose maximum is beyond what the exponential takes without shifting."""
+    """Rows whose maximum is too large for the exponential to take without shifting."""
 
     def test_offsets(self, method, dtype):
-        """Around the magnitudes where kernels change their ways, and far beyond."""
+        """Around the magnitudes where kernels change their method, and far beyond."""
         around = [
             sign * (bound + more) for bound in (16384, 1 << 22) for sign in (1, -1) for more in (-20, 0, 20)
         ]
@@ -140,7 +140,8 @@ class TestHugeLogits:
 
     @pytest.mark.parametrize("bound", [16384, 1 << 22])
     def test_rows_on_both_sides_of_a_bound(self, method, dtype, bound):
-        """One warp's maximum lies below the bound, another's above, in one row; so do neighbouring rows."""
+        """In one row, the maximum of one warp lies below the bound and another's above. Neighbouring rows
+        differ too."""
         with Complaints() as complaints:
             for N in (40, 300, 1025, 5000, 40_000):
                 ladder = torch.linspace(-6, 6, N, device=DEVICE, dtype=torch.float64)
@@ -157,7 +158,7 @@ class TestHugeLogits:
                 both_forms(complaints, f"around {bound}", x.to(dtype), method=method)
 
     def test_one_huge_row_beside_small_ones(self, method, dtype):
-        """What lies beside a row does not change its bits."""
+        """A row's bits do not depend on its neighbours."""
         offsets = {0: 1e5, 17: -3e5, 39: 2e4, 20: INF, 21: NAN, 22: -INF, 30: 5e6, 31: -5e6}
         with Complaints() as complaints:
             for N in (7, 40, 300, 1025, 5000):
@@ -190,7 +191,7 @@ class TestHugeLogits:
                 )
 
     def test_from_the_lowest_to_the_highest(self, method, dtype):
-        """All magnitudes, ascending and descending; elements far below the rest leave nothing behind."""
+        """All magnitudes, ascending and descending. Elements far below the rest leave no trace."""
         high = math.log10(torch.finfo(dtype).max) - 0.1
         with Complaints() as complaints:
             for N in (900, 4000, 35_000):
@@ -241,7 +242,6 @@ class TestSubnormalResults:
 @each_dtype
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0), (0,), (3, 0, 4), (0, 3, 4)], ids=str)
 def test_nothing_to_do(dtype, shape):
-    """No rows, or rows without elements: an empty result, by every method."""
     x = torch.empty(shape, device=DEVICE, dtype=dtype)
     for method in ("naive", *STABLE_METHODS):
         for axis in (*range(len(shape)), None):
@@ -259,14 +259,12 @@ def test_no_dimensions():
 
 @pytest.mark.parametrize("method", ["fused_warp", "fused_block"])
 def test_equal_elements(method):
-    """All chunks of a row then have the same digits in fixed point: no sum of them is larger."""
+    """All chunks of such a row have the same digits in fixed point. No row has larger sums."""
     with Complaints() as complaints:
         x = torch.arange(256, device=DEVICE)[:, None] / 256
         for N in range(1021, 12_000, 24 if method == "fused_block" else 4):
             try:
-                y = softmax(
-                    x.half().repeat(1, N + 1)[:, 1:], method=method
-                )  # between two packs, and with gaps
+                y = softmax(x.half().repeat(1, N + 1)[:, 1:], method=method)  # unaligned, and with gaps
             except Refused:
                 break
             error = (y[:, 0].double() * N - 1).abs().max().item()

@@ -1,12 +1,12 @@
-"""The largest errors of the exponentials on a GPU, and the largest error of a result that a search finds, by
-gpu_errors.py."""
+"""The largest errors of the exponentials on a GPU, and the largest error of a result that gpu_errors.py's
+search finds."""
 
 import pytest
 from gpu_errors import METHODS, build, search, spread_of_doubles, spread_of_floats
 from gpu_support import torch
 
 SPREAD = {torch.float32: 2.57, torch.float64: 1.9}  # of the exponentials' relative errors, in eps
-RESULT = 5  # in eps: the largest error that a search found is 4.8
+RESULT = 5  # in eps; the largest error that a search found is 4.8
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,6 @@ each_operation = pytest.mark.parametrize("operation", ("softmax_backward", "log_
 
 
 def inputs(operation, shape, dtype, axis=-1, seed=0):
-    """A gradient, and an output of the forward operation."""
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     x = torch.randn(shape, device=DEVICE, generator=generator(seed), dtype=wide) * 3
     grad = torch.randn(shape, device=DEVICE, generator=generator(seed + 1), dtype=wide) * 3
@@ -39,8 +38,8 @@ def inputs(operation, shape, dtype, axis=-1, seed=0):
 
 
 def complaint(operation, dx, grad, output, axis=-1, where=None, scale=1.0):
-    """None, or what is wrong: 4 eps of the larger of a result's two terms, in the arithmetic's type, and half
-    a place of dx's own type where that is narrower."""
+    """None, or what is wrong. It allows 4 eps of the larger of a result's two terms, in the arithmetic's
+    type, and half a place of dx's own type if that is narrower."""
     compute = compute_type(output.dtype, grad.dtype)
     if compute is torch.float64:
         given = [a.double().cpu().numpy() for a in (grad, output)]
@@ -81,7 +80,7 @@ def complaint(operation, dx, grad, output, axis=-1, where=None, scale=1.0):
 
 
 def run(operation, grad, output, axis=-1, **options):
-    """The result; None where the method holds no such row, and says so."""
+    """The result. None if the method refuses a row of this length."""
     try:
         dx = getattr(ons, operation)(grad, output, axis, **options)
         torch.cuda.synchronize()
@@ -117,7 +116,7 @@ def test_lengths(operation, dtype):
 @each_operation
 @each_dtype
 def test_places(operation, dtype):
-    """Rows that begin anywhere, with gaps, backwards; columns; masks and scales; several axes."""
+    """Rows at any place, with gaps and backwards. Columns, masks, scales, several axes."""
     with Complaints() as complaints:
         for N in (1, 3, 17, 64, 130, 1000, 1025, 5000, 40_000, 140_001):
             rows = min(max((1 << 15) // N, 3), 300)
@@ -166,7 +165,6 @@ def test_places(operation, dtype):
 
 @each_operation
 def test_types(operation):
-    """Inputs of two types, and a result of a third."""
     with Complaints() as complaints:
         for a, b in itertools.product(DTYPES, DTYPES):
             grad, output = inputs(operation, (5, 300), a)[0], inputs(operation, (5, 300), b)[1]
@@ -182,7 +180,6 @@ def test_types(operation):
 @each_operation
 @each_dtype
 def test_edges(operation, dtype):
-    """NaN, infinities, rows of -inf, nothing at all."""
     inf, nan = torch.inf, torch.nan
     with Complaints() as complaints:
         for N in (1, 2, 5, 40, 300, 3000, 20_000, 200_000):
@@ -207,7 +204,7 @@ def test_edges(operation, dtype):
 
 @each_operation
 def test_cancelling(operation):
-    """What is left of a sum whose terms cancel is right, however small single results are beside others."""
+    """The terms of a sum cancel. The rest is right, even if some results are tiny beside others."""
     for dtype, N in itertools.product((torch.float32, torch.float64), (1000, 5000, 100_000, 300_000)):
         output = torch.full((1, N), 0.5 / N, device=DEVICE, dtype=dtype)
         output[0, 0] = 0.5
@@ -250,7 +247,7 @@ def test_more_than_int32():
 
 @pytest.mark.parametrize("N", (2, 33, 700, 5000, 60_000, 300_000))
 def test_what_is_subnormal_before_it_is_scaled(N):
-    """Each product keeps its digits: y of 1e-43 scaled by 1e10, e^-104 times a sum of 1e30."""
+    """Products keep their digits: y of 1e-43 times a scale of 1e10, and e^-104 times a sum of 1e30."""
     grad, output, dx = (torch.zeros(3, N, dtype=torch.float64) for _ in range(3))
     grad[:, 1], output[:, 0], output[:, 1] = 1 / 3, 1, 1e-43
     grad, output = grad.float(), output.float()

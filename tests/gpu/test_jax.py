@@ -1,4 +1,5 @@
-"""The operations inside jax.jit, jax.grad and jax.vmap on a GPU: the bits of a call outside, XLA's stream."""
+"""The operations inside jax.jit, jax.grad and jax.vmap on a GPU: the same bits as outside, on XLA's
+stream."""
 
 import functools
 import os
@@ -9,7 +10,7 @@ from support import run_python
 
 import onsoftmax as ons
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # of the memory, most, at its start
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # it would take most of the memory
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 from jax_checks import DTYPES, ROWS, assert_near, ours, plain, same  # noqa: E402
@@ -17,7 +18,7 @@ from jax_checks import DTYPES, ROWS, assert_near, ours, plain, same  # noqa: E40
 
 @pytest.fixture(autouse=True)
 def gpu():
-    """The GPU; what a test makes goes there by default."""
+    """Makes the GPU JAX's default device."""
     try:
         gpu = jax.devices("gpu")[0]
     except RuntimeError as error:
@@ -51,7 +52,7 @@ def test_a_program_has_the_bits_of_the_call(dtype, shape, axis, gpu):
 
 @pytest.mark.parametrize("method", [method.name for method in ons.methods("cuda")])
 def test_methods(method):
-    """Those with scratch memory too, many times over: it is XLA's, and free again behind each call."""
+    """Also methods with scratch memory, many times. The memory is XLA's and is free after each call."""
     for shape in ((64, 500), (3, 30_000)):
         x = array(*shape)
         function = functools.partial(ons.softmax, method=method)
@@ -95,7 +96,7 @@ def test_shapes():
 
 @pytest.mark.parametrize("operation", [*ROWS, "logsumexp"])
 def test_gradients(operation):
-    """First and second derivatives, beside those that JAX finds itself."""
+    """First and second derivatives, against JAX's own."""
     x, scale = array(5, 300), jnp.full((5, 1), 0.7)
 
     def loss(function, x, scale):
@@ -118,7 +119,8 @@ def test_gradients(operation):
 
 
 def test_programs_are_in_order():
-    """Of XLA's stream, inside loops, which it may record as graphs, and among calls outside programs."""
+    """Programs run in the order of XLA's stream, in loops that XLA may record as graphs, and among calls
+    outside programs."""
     x = array(200, 5000)
 
     @jax.jit
@@ -166,6 +168,6 @@ print(len(jax.devices("gpu")))
 
 
 def test_rows_cut_over_devices():
-    """The states are added up, merged and finished on the GPU; on several where they are."""
+    """The states are added up, merged and finished on the GPU, or on several if there are any."""
     done = run_python(["-c", CUT], XLA_PYTHON_CLIENT_PREALLOCATE="false")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Arrays in every kind of memory of the GPU: alignment, strides, axes, masks, scales, types, and out."""
+"""Arrays in every kind of GPU memory: alignment, strides, axes, masks, scales, types and out."""
 
 import itertools
 from collections import Counter
@@ -29,7 +29,7 @@ LENGTHS = (1, 2, 5, 33, 100, 257, 1000, 1027, 3001, 9000)
 
 
 def check(complaints, what, x, axis=-1, expected=None, **keywords):
-    """One call beside the oracle; a row too long for the method is no complaint."""
+    """Compares one call with the oracle. A row that is too long for the method is no complaint."""
     compute = compute_type(x.dtype, keywords.get("dtype"))
     if expected is None:
         expected = exact(x, axis, keywords.get("where"), keywords.get("scale", 1.0), compute)
@@ -47,7 +47,7 @@ def check(complaints, what, x, axis=-1, expected=None, **keywords):
 @each_dtype
 @each_method
 def test_rows_anywhere_in_memory(method, dtype):
-    """Bases off alignment, rows an odd distance apart, every second element, rows that are one row."""
+    """Unaligned bases, rows an odd distance apart, every second element, and one row repeated."""
     with Complaints() as complaints:
         for N in LENGTHS:
             x = random_rows(5, N, dtype, seed=N)
@@ -73,9 +73,9 @@ def test_rows_anywhere_in_memory(method, dtype):
 @each_dtype
 @each_method
 def test_columns(method, dtype):
-    """An axis that is not the last: axis 0 of two dimensions, a middle one of three."""
+    """The axis is the first of two, or the middle one of three."""
     with Complaints() as complaints:
-        few = dtype is torch.float64  # its oracle is slow
+        few = dtype is torch.float64  # the oracle is slow for float64
         for N, columns in itertools.product(LENGTHS, (1, 8, 33) if few else (1, 2, 3, 8, 31, 33, 130)):
             x = random_rows(columns, N, dtype, seed=N).T.contiguous()
             check(complaints, "columns", x, 0, method=method)
@@ -94,7 +94,7 @@ def test_columns(method, dtype):
 @each_dtype
 @each_method
 def test_axes(method, dtype):
-    """One axis, several and all, of arrays whose dimensions do not join."""
+    """One axis, several axes and all axes of arrays whose dimensions do not join."""
     whole = plain_rows(1, 5 * 6 * 7 * 8, dtype).view(5, 6, 7, 8)
     arrays = (
         whole,
@@ -233,7 +233,7 @@ def test_in_place_and_overlapping(method, dtype):
 
 @each_dtype
 def test_out_over_its_mask_and_its_scale(dtype):
-    """out may lie where the mask or the scale does: they count as they were."""
+    """out may lie on the mask or the scale. Their old values count."""
     memory = torch.rand(4, 600, device=DEVICE, generator=generator(1)).to(dtype)
     x, kept = plain_rows(4, 600, dtype), memory[:, :1].clone()
     y = softmax(x, scale=memory[:, :1], out=memory)

@@ -1,6 +1,6 @@
-"""Rows of `cluster` that are longer than the registers of its usual blocks hold: larger blocks take them
-up to half as long again, and beyond that (float64: from there on) they come to shared memory.
-Around each limit, at any alignment, few rows and more than there are clusters, and rows of odd values."""
+"""Rows of `cluster` that exceed the registers of its usual blocks. Larger blocks hold up to half as much
+again. Longer rows, and all such float64 rows, lie in shared memory. The tests have lengths around each limit,
+any alignment, few rows, more rows than clusters, and rows with special values."""
 
 import pytest
 from gpu_support import (
@@ -32,7 +32,8 @@ def memory_given_back():
 
 @pytest.fixture(scope="module")
 def longest():
-    """The longest row of float32 that the registers of usual blocks of a cluster hold, and that it holds."""
+    """The longest float32 row that the registers of a cluster's usual blocks hold, and the longest that a
+    cluster holds."""
     x = torch.zeros(8, 64, device=DEVICE)
     whole = ons.plan(x, method=METHOD).longest_row
     registers = ons.plan(x[:, ::2], method=METHOD).longest_row
@@ -42,7 +43,8 @@ def longest():
 
 
 def lengths(longest, dtype):
-    """Around where registers, a tile more, all tiles of 8 blocks, and of 16, are just full."""
+    """Around lengths that just fill the registers, one tile more, all tiles of 8 blocks, and all tiles of
+    16."""
     less = 2 if dtype is torch.float64 else 1
     edges = {longest[0] // less, longest[0] // less * 3 // 2, 2 * longest[0] // less, longest[1] // less}
     return sorted({edge + by for edge in edges for by in (-1, 0, 1, 5)} | {300_007 // less, 700_000 // less})
@@ -78,7 +80,7 @@ def test_lengths(longest, dtype):
 
 @each_dtype
 def test_bits_at_any_place(longest, dtype):
-    """The same over runs, rows, alignments, and in place."""
+    """The same bits in all runs, rows and alignments, and in place."""
     less = 2 if dtype is torch.float64 else 1
     with Complaints() as complaints:
         for N in (
@@ -115,7 +117,7 @@ def test_bits_at_any_place(longest, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=name)
 def test_many_rows(longest, dtype):
-    """As many as take every cluster several times, with results that nothing is left of from before."""
+    """So many rows that every cluster takes several. The results overwrite every NaN."""
     for N in (longest[0] + 3, 2 * longest[0] - 3, longest[1] - 1):
         x = random_rows(150, N, dtype, seed=N)
         y = torch.full_like(x, torch.nan)
@@ -135,8 +137,8 @@ def test_special_rows(longest, dtype, more):
     x[4] = -torch.inf
     x[4, N - 2] = 7
     x[5] = 3
-    x[6, N - 3] = 60_000  # beside it all others are 0, though each warp has sums of its own
-    x[7] = torch.linspace(-80, 80, N, device=DEVICE, dtype=torch.float64).to(dtype)  # ever larger
+    x[6, N - 3] = 60_000  # all other elements give 0, though each warp has its own sums
+    x[7] = torch.linspace(-80, 80, N, device=DEVICE, dtype=torch.float64).to(dtype)  # ascending
     x[8] = torch.linspace(80, -80, N, device=DEVICE, dtype=torch.float64).to(dtype)
     y = softmax(x, method=METHOD)
     assert y[:3].isnan().all()

@@ -1,4 +1,4 @@
-"""What is written on the GPU and what is not, what memory is kept, and life after errors."""
+"""What kernels write and do not write, what memory they keep, and calls after errors."""
 
 import gc
 
@@ -21,12 +21,12 @@ from gpu_support import (
 
 import onsoftmax as ons
 
-GUARD = 1234.0  # no result of a softmax
-SLACK = 8 << 20  # of the memory that the driver reports, which others use too
+GUARD = 1234.0  # softmax never gives this number
+SLACK = 8 << 20  # tolerance in the driver's figure, since other processes use memory too
 
 
 def memory_used():
-    """(bytes that torch has given out, bytes that the whole GPU has)"""
+    """(bytes that torch has given out, bytes in use on the whole GPU)"""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -78,7 +78,7 @@ def test_writes_all_of_out_and_nothing_else(method, dtype):
 @each_dtype
 @each_method
 def test_writes_all_of_columns_and_nothing_else(method, dtype):
-    """out whose rows lie side by side, with others between them."""
+    """out's columns have other columns between them."""
     with Complaints() as complaints:
         for N in (2, 33, 1000, 4099):
             for columns in (1, 3, 32, 45, 130):
@@ -96,7 +96,7 @@ def test_writes_all_of_columns_and_nothing_else(method, dtype):
 
 
 def test_a_result_is_written_whole():
-    """Memory that a result gets was full of NaN before."""
+    """The memory of a result was full of NaN before."""
     with Complaints() as complaints:
         for method in METHODS[1:]:
             for shape, axis in (((50, 1000), -1), ((1000, 50), 0), ((3, 70_001), -1), ((20, 30, 40), 1)):
@@ -112,7 +112,6 @@ def test_a_result_is_written_whole():
 
 
 def test_ten_thousand_calls_keep_no_memory():
-    """New results, out, masks, scales, columns and refusals."""
     x = torch.randn(8, 500, device=DEVICE, dtype=torch.float16)
     longer = torch.randn(2, 20_000, device=DEVICE)
     columns, where = x[:, :16].T.contiguous(), x > -1
@@ -144,7 +143,7 @@ def test_ten_thousand_calls_keep_no_memory():
 
 
 def test_out_of_memory():
-    """No result larger than the GPU, and all is well after it."""
+    """A result larger than the GPU fails. Later calls work."""
     x = torch.randn(40, 1000, device=DEVICE)
     expected = exact(x)
     before = memory_used()[0]
@@ -160,7 +159,7 @@ def test_out_of_memory():
 
 
 def test_out_of_memory_for_a_copy():
-    """The copy that overlapping arrays need does not fit beside what fills the GPU."""
+    """The GPU is so full that the copy of overlapping arrays does not fit."""
     x = torch.randn(1 << 28, device=DEVICE)  # 1 GiB
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
@@ -178,7 +177,7 @@ def test_out_of_memory_for_a_copy():
 
 
 def test_errors_leave_all_as_it_was():
-    """Wrong arguments with GPU arrays: the exception, and nothing written."""
+    """Wrong arguments raise the right exception, and nothing is written."""
     x = torch.randn(30, 400, device=DEVICE)
     out = torch.full_like(x, GUARD)
     wrong = [
@@ -212,13 +211,13 @@ def test_errors_leave_all_as_it_was():
 
 
 def steps_in_a_chain(method, x, y, rows):
-    """Calls each of which reads or overwrites what the one ahead has at hand: results that show it."""
+    """Calls of which each reads or overwrites data of an earlier one. A wrong order shows in the results."""
     last = y[-rows:]
     return [
-        lambda: torch.mul(x, 0.5, out=y),  # a kernel that does not know of ours, the last rows last
+        lambda: torch.mul(x, 0.5, out=y),  # a kernel of torch's; it writes the last rows last
         lambda: ons.softmax(last, method=method),
         lambda: ons.logsumexp(y, method=method),
-        lambda: ons.softmax(x, out=y, method=method),  # overwrites what is read
+        lambda: ons.softmax(x, out=y, method=method),  # overwrites what earlier calls read
         lambda: ons.log_softmax(last, out=last, method=method),
         lambda: ons.softmax_backward(last, y[:rows], out=last),
         lambda: torch.mul(x, 2.0, out=y),
@@ -231,7 +230,7 @@ def steps_in_a_chain(method, x, y, rows):
 @each_method
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_each_kernel_waits_for_the_work_ahead(method, in_graph):
-    """A kernel may be launched before the one ahead of it has ended."""
+    """A kernel may be launched before the work ahead of it has ended."""
     rows = 3
     for M, N in ((40000, 256), (2000, 8192)):
         if method == "grid":
@@ -239,7 +238,7 @@ def test_each_kernel_waits_for_the_work_ahead(method, in_graph):
         try:
             ons.plan((M, N), dtype="float32", device="cuda", method=method)
         except ValueError:
-            continue  # too long a row
+            continue  # the row is too long
         x = torch.randn(M, N, device=DEVICE)
         y = torch.empty_like(x)
         steps = steps_in_a_chain(method, x, y, rows)

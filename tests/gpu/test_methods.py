@@ -1,4 +1,4 @@
-"""Every method and type on the GPU at lengths around each threshold: how exact, and where a method stops."""
+"""Every method and type on the GPU at lengths around each threshold: accuracy, and the longest row."""
 
 from functools import cache
 
@@ -35,7 +35,7 @@ LENGTHS = (
 
 
 def rows_for(N, dtype):
-    """About 2^18 elements; less of float64, whose oracle is slow."""
+    """About 2^18 elements. Fewer of float64, because its oracle is slow."""
     if N == 1 << 24:
         return 1 if dtype is torch.float64 else 2
     return min(max((1 << (16 if dtype is torch.float64 else 18)) // N, 3), 5000)
@@ -50,7 +50,6 @@ def memory_given_back():
 
 @cache
 def case(dtype, N):
-    """Logits and their exact softmax, once for all methods."""
     x = random_rows(rows_for(N, dtype), N, dtype, seed=N)
     return x, exact(x)
 
@@ -58,7 +57,8 @@ def case(dtype, N):
 @each_dtype
 @each_method
 def test_lengths(method, dtype):
-    """float32 and float64 within 4 eps, 1 in the mean; 16 bits: that float32 result, rounded."""
+    """float32 and float64: within 4 eps, and within 1 eps on average. 16 bits: the float32 result,
+    rounded."""
     with Complaints() as complaints:
         for N in LENGTHS:
             x, expected = case(dtype, N)
@@ -77,7 +77,7 @@ def test_lengths(method, dtype):
 
 @each_dtype
 def test_complaints_can_be_made(dtype):
-    """The yardstick notices one element off by little, NaN, and errors that are all rather large."""
+    """complaint notices one element that is slightly off, NaN, and errors that are too large on average."""
     x = random_rows(4, 1000, dtype)
     y, expected = ons.softmax(x), exact(x)
     wide = torch.float64 if dtype is torch.float64 else torch.float32
@@ -96,7 +96,7 @@ def test_complaints_can_be_made(dtype):
 
 @each_dtype
 def test_naive_is_the_formula(dtype):
-    """exp, sum, divide, each rounded to the array's own type."""
+    """exp, sum, divide. Each is rounded to the array's own type."""
     eps, least = torch.finfo(dtype).eps, torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     with Complaints() as complaints:
         for N in LENGTHS:
@@ -122,7 +122,7 @@ def test_naive_overflows_by_design():
         x = torch.tensor([0, over], device=DEVICE, dtype=dtype)
         assert ons.softmax(x, method="naive")[1].isnan()
         assert ons.softmax(x - 2, method="naive").isfinite().all()
-    x = torch.full((200,), 10, device=DEVICE, dtype=torch.float16)  # the sum alone overflows
+    x = torch.full((200,), 10, device=DEVICE, dtype=torch.float16)  # only the sum overflows
     assert (ons.softmax(x, method="naive") == 0).all()
     x = torch.full((3,), -200, device=DEVICE, dtype=torch.float32)  # 0 / 0
     assert ons.softmax(x, method="naive").isnan().all()
@@ -131,7 +131,7 @@ def test_naive_overflows_by_design():
 @each_dtype
 @pytest.mark.parametrize("method", [m for m in STABLE_METHODS if m not in ANY_LENGTH])
 def test_limit(method, dtype):
-    """What a method says it holds, it holds, and not one element more; plan says the same."""
+    """A method holds the longest row that it names, and no longer one. plan names the same length."""
     limit = limit_of(method, dtype)
     if limit is None:
         pytest.skip(f"{method} has no limit below 2^25")
@@ -148,7 +148,7 @@ def test_limit(method, dtype):
                 f"{method} {name(dtype)} N={N}", complaint(softmax(x, method=method), expected, mean=1)
             )
             plan = ons.plan(x, method=method)
-            if plan.method == method:  # and not the one that `fused` takes
+            if plan.method == method:  # and not the method that `fused` takes
                 text = f"plan says {plan.longest_row}, not {limit}"
                 complaints.expect(f"{method} {name(dtype)} N={N}", plan.longest_row == limit, text)
     with pytest.raises(ValueError, match=str(limit)):
@@ -159,7 +159,7 @@ def test_limit(method, dtype):
 def test_fused_is_whichever_fits(dtype):
     if "fused_warp" not in METHODS:
         pytest.skip("one kind of fused alone")
-    # 16 bits go as float32 does, so that they give its result rounded
+    # 16 bits take the same way as float32, so that they give its result, rounded
     warp = limit_of("fused_warp", compute_type(dtype))
     block, either = (limit_of(method, dtype) for method in ("fused_block", "fused"))
     assert warp < block == either
@@ -172,7 +172,7 @@ def test_fused_is_whichever_fits(dtype):
 
 @each_dtype
 def test_auto_takes_any_length(dtype):
-    """Lengths between the listed ones, each with few rows and with many."""
+    """Lengths between the listed ones, with few rows and with many."""
     numbers = torch.rand(40, generator=torch.Generator().manual_seed(3)).tolist()
     with Complaints() as complaints:
         for i, number in enumerate(numbers):

@@ -1,4 +1,5 @@
-"""Every class of NaN in every type, conversion, method and form: its row is NaN, and no other one."""
+"""Every class of NaN in every type, conversion, method and form. It makes its own row NaN, and no other
+row."""
 
 import pytest
 from gpu_support import DEVICE, DTYPES, METHODS, Complaints, Refused, generator, name, softmax, torch
@@ -9,7 +10,7 @@ LENGTHS = (1, 3, 10, 64, 250, 530, 1500, 9000)
 
 
 def nans(dtype):
-    """Quiet and signalling ones of either sign, the payload in high bits, in low ones, or in all of them."""
+    """Quiet and signalling NaN of both signs, with the payload in high bits, in low bits, or in all."""
     fraction, exponent = FORMATS[dtype]
     quiet, sign = 1 << fraction - 1, 1 << fraction + exponent
     inf = sign - (1 << fraction)
@@ -20,7 +21,7 @@ def nans(dtype):
 
 
 def with_nans(N, dtype, seed):
-    """Rows of which each second one has a NaN, and the next of the classes; and which elements are these."""
+    """Rows of which every second one has a NaN of the next class. And a mask of these elements."""
     bad = nans(dtype)
     x = torch.randn(2 * len(bad), N, device=DEVICE, generator=generator(seed)).to(dtype)
     rows = torch.arange(0, len(x), 2, device=DEVICE)
@@ -40,7 +41,7 @@ def test_every_class_of_nan(method, dtype):
             x, is_nan = with_nans(N, dtype, seed=N)
             where = torch.rand(x.shape, device=DEVICE, generator=generator(N)) < 0.7
             where |= is_nan
-            where[:16] &= ~is_nan[:16]  # there a mask excludes it
+            where[:16] &= ~is_nan[:16]  # in these rows a mask excludes the NaN
             for result in DTYPES:
                 for scale in (1.0, 0.7):
                     for mask in (None, where):

@@ -1,4 +1,4 @@
-"""Normalizer on a GPU: torch, CuPy and JAX, streams, and rows of which a CPU has the other half."""
+"""Normalizer on a GPU: torch, CuPy, JAX, streams, and rows of which a CPU has the other half."""
 
 import functools
 import os
@@ -21,7 +21,7 @@ def merged(parts):
 
 
 def assert_near(made, wanted, logarithm=False):
-    """Within 10 eps of the arithmetic's type, and a place of the result's own."""
+    """Within 10 eps of the arithmetic's type, plus one place of the result's own."""
     eps = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float64: 10 * 2.0**-52}
     size = wanted.double().abs().clamp(min=1.0 if logarithm else 0.0)
     bound = size * eps.get(made.dtype, 10 * 2.0**-23) + 1e-7 * (made.dtype is torch.float16)
@@ -136,7 +136,7 @@ def test_options_and_errors():
 @each_dtype
 @pytest.mark.parametrize("N", [3, 33, 127, 129, 385])
 def test_short_rows_one_after_the_other(dtype, N):
-    """They are taken together: the pairs are those of the same rows with gaps."""
+    """Neighbouring short rows are taken together. They have the pairs of the same rows with gaps."""
     x = rows((9000, N), dtype)
     packed = ons.normalizer(x).packed
     assert same_bits(packed, ons.normalizer(spread_out(x, 3, 1)).packed)
@@ -144,9 +144,9 @@ def test_short_rows_one_after_the_other(dtype, N):
 
 
 def test_streams():
-    """Nothing waits, and what is done on one stream is in its order."""
+    """Calls do not wait, and the work keeps the order of its stream."""
     x = rows((200, 20000), torch.float32)
-    wanted = ons.normalizer(x).update(x[:, :0]).softmax(x)  # the kernels are loaded
+    wanted = ons.normalizer(x).update(x[:, :0]).softmax(x)  # loads the kernels
     stream = torch.cuda.Stream()
     for _ in range(5):
         y = torch.full_like(x, torch.nan)

@@ -1,5 +1,5 @@
 """log_softmax and logsumexp on a GPU: every method, type and form, at lengths around each threshold, with
-every option. What a method does before a row's (m, d) is known is softmax's too, which other files test."""
+every option. Until a row's (m, d) is known, a method works as in softmax, which other files test."""
 
 import itertools
 import math
@@ -39,7 +39,7 @@ each_method = pytest.mark.parametrize("method", STABLE_METHODS)
 
 
 def exact(operation, x, axis=-1, where=None, scale=1.0, compute=None):
-    """In float64; of float64 in longdouble, rounded."""
+    """The exact result in float64. For float64 arithmetic, in longdouble, rounded."""
     compute = compute or compute_type(x.dtype)
     if compute is torch.float64 or (torch.is_tensor(scale) or scale != 1.0):
         given = [torch.as_tensor(a, dtype=torch.float64).cpu().numpy() for a in (x, scale)]
@@ -60,8 +60,9 @@ def exact(operation, x, axis=-1, where=None, scale=1.0, compute=None):
 
 
 def complaint(y, expected, compute, largest=2.5):
-    """None, or what is wrong: `largest` eps of max(1, the result's size), a little more than on the CPU since
-    the hardware's powers of two err more; and half a place of y's own type where that is narrower."""
+    """None, or what is wrong. It allows `largest` eps of max(1, the result's size), and half a place of y's
+    own type if that is narrower. This is a little more than on the CPU, because the GPU's powers of two have
+    larger errors."""
     if y.shape != expected.shape:
         return f"shape {tuple(y.shape)} for {tuple(expected.shape)}"
     known = torch.where(expected.isfinite(), expected, 0)
@@ -200,8 +201,8 @@ def test_shapes_of_values(dtype):
 @each_operation
 @each_dtype
 def test_rows_that_come_as_a_span(operation, dtype):
-    """Short rows one after the other are taken together: the bits of each are those it has by itself, and
-    nothing beside the results is written."""
+    """Neighbouring short rows are taken together. Each has the bits that it has alone, and nothing beside the
+    results is written."""
     lengths = (1, 2, 5, 9, 17, 20, 33, 49, 65, 97, 129, 191, 200, 250, 257, 383, 385, 513, 769, 1301, 1537)
     with Complaints() as complaints:
         for N, count, offset in itertools.product(lengths, (131, 8195), (0, 1, 6)):
@@ -223,7 +224,7 @@ def test_rows_that_come_as_a_span(operation, dtype):
 @each_method
 @each_dtype
 def test_edges(method, dtype):
-    """NaN, infinities, rows without anything, one element, empty rows."""
+    """NaN, infinities, rows that are all -inf or excluded, one element, empty rows."""
     inf, nan = np.inf, np.nan
     with Complaints() as complaints:
         for N in (1, 2, 5, 40, 300, 1024, 3000, 9000):
@@ -270,7 +271,7 @@ def test_naive_is_the_formula(dtype):
 
 @each_operation
 def test_large_arrays(operation):
-    """More rows than a grid's blocks have threads for, rows of 2^25, more than 2^31 elements in all."""
+    """More rows than a grid has threads, rows of 2^25 elements, and more than 2^31 elements in all."""
     with Complaints() as complaints:
         for shape in [(3_000_000, 7), (1, 1 << 25), (2, (1 << 24) + 3)]:
             x = random_rows(*shape, torch.float32, seed=9, offsets=(0,))
@@ -284,7 +285,7 @@ def test_large_arrays(operation):
 
 @each_operation
 def test_named_methods_give_a_row_its_bits(operation):
-    """Wherever it lies: beside others, off alignment, in rows with gaps."""
+    """At any place: beside other rows, unaligned, with gaps."""
     with Complaints() as complaints:
         for dtype, N in itertools.product((torch.float32, torch.bfloat16), (30, 500, 1000, 5003)):
             x = random_rows(9, N, dtype, seed=N)

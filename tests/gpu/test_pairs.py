@@ -1,4 +1,4 @@
-"""Pairs from a GPU: they mean what a CPU's do."""
+"""Pairs from a GPU mean the same as pairs from a CPU."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_special_rows():
 @pytest.mark.parametrize("offset", [0.0, 20000.0, -16384.0])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_one_half_from_a_cpu(dtype, offset, axis):
-    """Both halves are finished where they are, and agree with the rows taken whole."""
+    """Each half is finished on its device. The results agree with the whole rows."""
     if dtype == "float16" and offset:
         pytest.skip("beyond float16")
     x = rows((37, 3000) if axis else (3000, 37), dtype, offset)

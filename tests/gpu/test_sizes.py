@@ -1,4 +1,4 @@
-"""Numbers of rows and of elements from none to beyond 2^31 on the GPU."""
+"""Numbers of rows and elements from zero to more than 2^31 on the GPU."""
 
 import gc
 
@@ -31,7 +31,8 @@ def memory_given_back():
 
 
 def is_tried(method, dtype, rows, N):
-    """Not what takes the oracle long, nor grid, row after row, over very many rows more than once."""
+    """Leaves out cases whose oracle is slow. grid takes rows one after the other, so it gets very many rows
+    only once."""
     if method == "grid" and rows > 5000:
         return (rows, N) == (65_537, 7)
     return rows * N <= (200_000 if dtype is torch.float64 else 1 << 23) or (rows, N) == (1_000_000, 1)
@@ -40,7 +41,7 @@ def is_tried(method, dtype, rows, N):
 @each_dtype
 @each_method
 def test_rows(method, dtype):
-    """From one row to a million, more than a grid has in its second and third dimension included."""
+    """From one row to a million, with more rows than a grid has in its second and third dimension."""
     counts = (
         1,
         2,
@@ -78,7 +79,6 @@ def test_rows(method, dtype):
 
 
 def random_bits(shape):
-    """float16 of that shape, normal with spread 3."""
     x = torch.empty(shape, device=DEVICE, dtype=torch.float16)
     return x.normal_(0, 3, generator=generator(int(shape[0])))
 
@@ -105,7 +105,7 @@ def test_more_than_2_to_the_31_elements(method, rows, N):
     assert rows * N > BEYOND
     x = random_bits((rows, N))
     if method == "naive":
-        x.clamp_(max=1)  # a sum of float16 stays below 65504
+        x.clamp_(max=1)  # so that the float16 sum stays below 65504
     try:
         y = softmax(x, method=method)
     except Refused as refused:
@@ -136,7 +136,7 @@ def test_more_than_2_to_the_31_elements_in_columns(N, columns):
 
 @pytest.fixture(scope="module")
 def row():
-    """Logits of which few are so much higher that float16 holds their results."""
+    """Logits of which a few are so high that float16 holds their results."""
     x = random_bits((ROW,))
     x.clamp_(max=9)
     high = torch.randint(0, ROW, (4000,), device=DEVICE, generator=generator(1))
@@ -168,7 +168,7 @@ def test_a_row_beyond_2_to_the_31(row, method):
 
 @pytest.mark.parametrize("method", ["online", "split", "grid", "auto"])
 def test_a_row_beyond_2_to_the_31_to_float32(row, method):
-    """Each within 4 eps, and 1 of them all."""
+    """Each element is within 4 eps, and all add up to 1."""
     x, _, m, d = row
     try:
         y = softmax(x, method=method, dtype=torch.float32)

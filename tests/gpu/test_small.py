@@ -1,6 +1,6 @@
-"""Every method and type on a few small shapes, for compute-sanitizer (`-m small`), which runs little else.
+"""Every method and type on a few small shapes, for compute-sanitizer (`-m small`).
 
-Values come from the CPU and results are compared there, with oracle.py."""
+Values and comparisons are on the CPU, with oracle.py, so that the sanitizer sees little else."""
 
 import numpy as np
 import oracle
@@ -15,7 +15,7 @@ NAMED = [method for method in METHODS if method != "auto"]
 
 
 def check(y, x, axis=-1, where=None, scale=1.0, method=None):
-    """y beside the oracle; what was given on the CPU, in numpy's types."""
+    """Compares y with the oracle. x, where and scale are on the CPU."""
     numbers = x.double().numpy()
     y = y.cpu()
     if method == "naive":
@@ -26,7 +26,7 @@ def check(y, x, axis=-1, where=None, scale=1.0, method=None):
         return
     compute = np.float64 if torch.float64 in (x.dtype, y.dtype) else np.float32
     exact = oracle.softmax(numbers, axis, where, scale, compute)
-    if y.dtype is torch.bfloat16:  # exact in float32; float16's places are finer than its own
+    if y.dtype is torch.bfloat16:  # NumPy has no bfloat16: the error is half a place at most
         error = np.abs(y.double().numpy() - exact.astype(np.float64))
         assert (error <= 2.0**-8 * 1.001 * exact + 1e-40).all()
     else:
@@ -74,7 +74,7 @@ class TestEach:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=name)
 @pytest.mark.parametrize("method", [m for m in NAMED if m != "fused_warp"])
 def test_long_rows(method, dtype):
-    """Several tiles, several blocks a row."""
+    """Several tiles per row, or several blocks."""
     x = values((2, 4099), dtype)
     try:
         y = ons.softmax(on_gpu(x), method=method)
@@ -98,7 +98,7 @@ def test_short_rows_of_another_type(method):
 @pytest.mark.parametrize("shape", [(200, 3), (70, 10), (70, 33), (21, 131), (8192, 257)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=name)
 def test_rows_that_come_as_a_span(dtype, shape):
-    """In place, from between two packs."""
+    """In place, unaligned."""
     x = values(shape, dtype)
     y = on_gpu(x, 1)
     ons.softmax(y, method="fused_warp", out=y)
@@ -109,7 +109,7 @@ def test_rows_that_come_as_a_span(dtype, shape):
 @pytest.mark.parametrize("method", NAMED)
 @pytest.mark.parametrize("N", [37, 333, 4099])
 def test_other_operations(method, dtype, N):
-    """Gradients, and the operations that have kernels of their own. The rows are not aligned."""
+    """Gradients, and the operations that have their own kernels. The rows are not aligned."""
     x, dy = (values((3, N), dtype, seed) for seed in (3, 4))
     eps = 16 * torch.finfo(dtype).eps
     y = torch.softmax(x.double(), -1)
@@ -124,6 +124,6 @@ def test_other_operations(method, dtype, N):
     for operation, (arrays, exact) in expected.items():
         try:
             got = getattr(ons, operation)(*(on_gpu(a, 1) for a in arrays), method=method)
-        except ValueError:  # this method has no such kernels, or none for this length
+        except ValueError:  # the method has no such kernels, or none for this length
             continue
         torch.testing.assert_close(got.cpu().double(), exact.double(), rtol=eps, atol=eps)

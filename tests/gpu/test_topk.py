@@ -1,4 +1,4 @@
-"""softmax_topk on a GPU: places exactly as a stable sort gives them, values as softmax's."""
+"""softmax_topk on a GPU: the places of a stable sort, and softmax's values."""
 
 import itertools
 
@@ -23,8 +23,8 @@ def rows(shape, dtype, seed=5, spread=3.0):
 
 
 def wanted(x, k, axis=-1, log=False, where=None, scale=1.0):
-    """Places by stable sorts of the elements, which hold NaN for the largest, and then of the mask, which
-    brings the allowed ones to the front; values in float64."""
+    """Values in float64, and places. A stable sort of the elements takes NaN as the largest. A stable sort of
+    the mask then puts allowed elements first."""
     computed = x if x.dtype == torch.float64 else x.float()
     taken = (computed.double() * scale).to(computed.dtype)
     kept = torch.ones_like(x, dtype=torch.bool) if where is None else where.expand(x.shape)
@@ -81,7 +81,7 @@ def test_many_and_long_rows(dtype, shape, k):
 @pytest.mark.parametrize(
     "method, shape, ks",
     [
-        ("cluster", (64, 50257), (128, 160, 700, 1000)),  # the last block has few threads with elements
+        ("cluster", (64, 50257), (128, 160, 700, 1000)),  # in the last block, few threads have elements
         ("cluster", (3, 151936), (444, 445, 1024)),
         ("online", (130, 131072), (128, 129, 224, 256, 257)),  # a warp's least maxima lie far below
         ("online", (200, 32000), (255, 500, 501, 1024)),  # 16-bit tiles become short
@@ -121,7 +121,7 @@ def test_rows_that_hurt(dtype, N):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("N", [4, 60, 129, 256, 500, 512, 1023, 1025, 1100, 2049, 5000, 8192])
 def test_any_k(dtype, N):
-    """Bounds by counting: rows with few distinct numbers, with one far away, of all exponents, masked."""
+    """Rows whose bounds come from counting: few distinct numbers, one far away, all exponents, and NaN."""
     x = rows((50, N), "float64", spread=1.0)
     x[10:20] = (2 * x[10:20]).round()
     x[20:30, N // 3] = 1e4
@@ -138,7 +138,7 @@ def test_any_k(dtype, N):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("N", [9, 16, 31, 32, 33, 64, 100, 130, 255, 256])
 def test_many_short_rows(dtype, N):
-    """So many that a few lanes have each: with equal elements, ends of what a type holds, and in order."""
+    """So many rows that a few lanes share one: equal elements, special numbers, and sorted rows."""
     x = rows((20000, N), dtype, spread=1.0)
     x[::7] = (2 * x[::7]).round()
     x[1::7] = x[1::7].sort(-1).values
@@ -153,7 +153,8 @@ def test_many_short_rows(dtype, N):
 
 @pytest.mark.parametrize("N", [7, 32, 64, 100, 128, 256])
 def test_numbers_that_differ_in_their_last_bits(N):
-    """Of these the keys of short rows lack some: in a list, at its end, and in whole rows."""
+    """A short row's keys lack these last bits. The numbers fill whole rows, or lie inside and at the end of
+    the k largest."""
     x = rows((60, N), "float32", spread=1.0)
     x[:10] = 1 + 1e-6 * x[:10]
     x[10:20] = -1 - 1e-6 * x[10:20]
@@ -167,7 +168,7 @@ def test_numbers_that_differ_in_their_last_bits(N):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_ties_in_clusters(dtype):
-    """The last of equal elements is some block's, warp's and chunk's."""
+    """The last of the equal elements lies in some block, warp and chunk."""
     x = rows((6, 100003), dtype)
     x = (x / 2).round()
     x[0] = 0
@@ -214,7 +215,8 @@ def test_layouts(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("N", [1, 7, 16, 60, 200, 500, 1000, 3000, 8192, 20000, 200000])
 def test_excluded_elements_come_last(dtype, N):
-    """Behind allowed ones of -inf too, whatever they are; where few and many are allowed."""
+    """They come after allowed elements of -inf too, whatever their values are. Few or many elements are
+    allowed."""
     x = rows((9, N), "float64", spread=1.0)
     where = torch.rand_like(x) < 0.5
     x[torch.rand_like(x) < 0.6] = -torch.inf
@@ -269,7 +271,7 @@ def test_streams_and_other_libraries():
     assert isinstance(c.indices, cupy.ndarray) and c.indices.dtype == np.int64
     assert (c.indices.get() == a.indices.cpu().numpy()).all()
     jax = pytest.importorskip("jax")
-    with torch.cuda.device(x.device):  # of several GPUs JAX may have left another one current
+    with torch.cuda.device(x.device):  # with several GPUs JAX may have made another one current
         shown = jax.dlpack.from_dlpack(x)
     j = ons.softmax_topk(shown, 9)
     assert isinstance(j.indices, jax.Array) and (np.asarray(j.indices) == a.indices.cpu().numpy()).all()

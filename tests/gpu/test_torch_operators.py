@@ -39,7 +39,7 @@ def test_compiled_graphs():
 
 
 def test_training_in_cuda_graphs():
-    """Forward and backward of a model in CUDA graphs, which read the arrays of each step anew."""
+    """Forward and backward of a model in CUDA graphs. Each step reads its own arrays."""
     torch._dynamo.reset()
     weights = torch.nn.Linear(64, 1000, device="cuda")
 
@@ -59,11 +59,10 @@ def test_training_in_cuda_graphs():
 
 
 def test_own_graph_of_a_step():
-    """torch.cuda.graph over forward and backward."""
     x = torch.randn(64, 5000, device="cuda", requires_grad=True)
     weights = torch.randn_like(x)
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):  # as torch asks: once before, on another stream
+    with torch.cuda.stream(stream):  # torch asks for one run before, on another stream
         (ons.softmax(x) * weights).sum().backward()
     torch.cuda.current_stream().wait_stream(stream)
     x.grad = None
@@ -80,7 +79,7 @@ def test_own_graph_of_a_step():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
 def test_autocast(name, dtype):
-    """As torch: a float32 result of 16-bit rows, also of a tensor that needs no gradient."""
+    """As in torch, 16-bit rows give a float32 result, even if the tensor needs no gradient."""
     ours, theirs = getattr(ons, name), getattr(torch, name)
     operator = getattr(torch.ops.onsoftmax, name)
     x = torch.randn(5, 300, device="cuda", dtype=dtype)
@@ -105,7 +104,7 @@ def test_autocast(name, dtype):
 
 
 def test_streams():
-    """The work is on torch's current stream, as the step back."""
+    """Forward and backward work is on torch's current stream."""
     x = torch.randn(2000, 5000, device="cuda", requires_grad=True)
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()

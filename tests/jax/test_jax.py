@@ -1,4 +1,4 @@
-"""The operations inside jax.jit, on the CPU: the bits of a call outside it, and its errors."""
+"""The operations inside jax.jit on the CPU: the same bits and errors as outside."""
 
 import doctest
 import functools
@@ -71,7 +71,7 @@ def test_masks_and_scales(given):
         assert same(jax.jit(functools.partial(function, **given))(x), function(x, **given))
         traced = {name: value for name, value in given.items() if isinstance(value, (np.ndarray, jax.Array))}
         fixed = {name: value for name, value in given.items() if name not in traced}
-        # only the mask or the scale is traced, and the array is NumPy's
+        # only the mask or the scale is traced, and the array is a NumPy array
         made = jax.jit(lambda arrays, f=function, fixed=fixed: f(X, **arrays, **fixed))(traced)
         assert same(made, function(x, **given))
     function = functools.partial(ons.softmax_topk, k=2, **given)
@@ -150,7 +150,7 @@ def text_of(function, *given):
     ids=repr,
 )
 def test_what_is_refused(given):
-    """When the call is traced, in the words of the call outside a transformation."""
+    """Tracing raises the error of the same call outside a transformation."""
     x = jnp.asarray(X)
     for function in (ons.softmax, ons.log_softmax):
         call = functools.partial(function, **given)
@@ -243,7 +243,7 @@ GOOD = {
     ids=repr,
 )
 def test_a_wrong_program_is_an_error(wrong):
-    """A call of the target that this version does not make, as one that another version has compiled."""
+    """Another version's compiled program may call the target in a way that this version never does."""
     importlib.import_module("onsoftmax.jax")  # registers the target
     x = jnp.ones((4, 5))
     attributes = {**GOOD, **wrong}
@@ -257,7 +257,7 @@ def test_a_wrong_program_is_an_error(wrong):
 
 
 def test_a_gpus_call_without_a_gpu_is_an_error():
-    """XLA has no stream for it here."""
+    """XLA has no stream for the call here."""
     jax.ffi.register_ffi_target("onsoftmax_on_a_gpu", _core.xla_target("CUDA"), platform="cpu")
     call = jax.ffi.ffi_call("onsoftmax_on_a_gpu", jax.ShapeDtypeStruct((4, 5), "float32"))
     with pytest.raises(jax.errors.JaxRuntimeError):

@@ -18,7 +18,7 @@ from jax_checks import MASK, ROWS, WEIGHTS, X, assert_near, ours, plain, same  #
     [("softmax", -1, True), ("log_softmax", (0, 2), True), ("logsumexp", 0, True), ("softmax", None, False)],
 )
 def test_gradients(operation, axis, masked):
-    """First and second derivatives for the array and for a scale, against those that JAX finds itself."""
+    """First and second derivatives for the array and for a scale, against JAX's own derivatives."""
     where, scale = jnp.asarray(MASK) if masked else None, jnp.float32([[[0.7]]])
     weights = jnp.asarray(WEIGHTS if operation in ROWS else WEIGHTS.sum(axis))
 
@@ -95,7 +95,7 @@ def test_forward_mode_is_refused_by_jax():
 
 @pytest.mark.parametrize("axis", [-1, None])
 def test_vmap(axis):
-    """Of the array, a mask and a scale, each mapped or not, along any dimension."""
+    """vmap over the array, a mask and a scale, each mapped or not, along any dimension."""
     x, mask, scale = jnp.asarray(X), jnp.asarray(MASK), jnp.float32([1, 2, 0.5])
     for operation in ("softmax", "logsumexp"):
         function = getattr(ons, operation)

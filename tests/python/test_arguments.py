@@ -53,7 +53,7 @@ def test_in_place(dtype, method, rng):
 @each_dtype
 @each_method
 def test_overlap(dtype, method, rng):
-    """out shares memory with the input in every other way: as if it did not."""
+    """out and the input share memory in all other ways. The result is as if they did not."""
     buffer = make(rng, 8000, dtype)
     views = [
         (lambda b: b[:4000], lambda b: b[1:4001]),
@@ -77,7 +77,7 @@ def test_overlap(dtype, method, rng):
 @each_dtype
 @pytest.mark.parametrize("method", [*STABLE_METHODS, "naive"])
 def test_rows_of_out_that_are_no_number_of_elements_apart(dtype, method, rng):
-    """As those of a field of packed records are."""
+    """The fields of packed records lie so."""
     for N in (1, 2, 3, 8, 16, 17, 31, 32, 33, 64, 100, 513):
         x = make(rng, (70, N), dtype)
         expected = ons.softmax(x, method=method)
@@ -160,7 +160,7 @@ def test_where_of_pandas_and_jax(rng):
 @each_dtype
 @each_method
 def test_scale_numbers(dtype, method, rng):
-    """The product is rounded once, also where the scale itself is no float32."""
+    """The product is rounded once, even if the scale is no float32."""
     x = make(rng, (5, 400), dtype)
     plain = (1, 2, 0.5, 0.1, 1 / 3, -1, -0.7, 0, 0.0, -0.0, 1e-40, 1e-300, 17.3)
     for scale in (*plain, np.float32(0.1), np.float16(3)):
@@ -171,7 +171,7 @@ def test_scale_numbers(dtype, method, rng):
 
 
 def test_scale_is_not_rounded_first():
-    """0.1 is another number in float32, which shows at large logits."""
+    """0.1 in float32 is another number. Large logits show the difference."""
     x = (4e6 + np.arange(100)).astype(np.float32)
     rounded_first = ons.softmax(x * np.float32(0.1))
     y = ons.softmax(x, scale=0.1)
@@ -249,7 +249,7 @@ def test_dtype_spellings():
 
 
 def changes_of(array):
-    """What Python code can do to an array in place; resize gives its memory back to the system."""
+    """Changes that Python code can make to an array in place. resize returns its memory to the system."""
 
     def reshape():
         array.shape = array.shape[::-1]
@@ -263,7 +263,7 @@ def changes_of(array):
     return reshape, resize, replace
 
 
-LARGE = (1000, 2000)  # whose memory is the system's again as soon as it is freed
+LARGE = (1000, 2000)  # when freed, an array of this size returns its memory to the system at once
 
 
 kinds = pytest.mark.parametrize("kind", range(3), ids=["reshape", "resize", "replace"])
@@ -288,7 +288,7 @@ def test_arguments_are_converted_before_the_array_is_looked_at(name, kind, rng):
 @kinds
 @pytest.mark.parametrize("which", ["the array", "where", "out"])
 def test_arrays_that_another_argument_changes_are_refused(which, kind, rng):
-    """What converts an argument can change the arrays that were looked at before it."""
+    """The conversion of one argument can change arrays that were checked before."""
     values = {"where": np.array(True), "scale": np.array(2.0), "out": np.zeros(LARGE, np.float32)}
     for name in {"the array": ["where", "scale", "out"], "where": ["scale", "out"], "out": []}[which]:
         x, where = make(rng, LARGE), np.ones(LARGE, bool)
@@ -297,7 +297,7 @@ def test_arrays_that_another_argument_changes_are_refused(which, kind, rng):
         with pytest.raises(RuntimeError, match=rf"^{which} was reshaped, resized.*expected it to stay"):
             ons.softmax(x, **keywords)
         assert not values["out"].any()
-    if which == "out":  # looked at last
+    if which == "out":  # out is checked last
         x, out = make(rng, LARGE), np.zeros(LARGE, np.float32)
         scale = Changes(changes_of(out)[kind], np.array(2.0))
         with pytest.raises(ValueError, match=r"out has shape \(\d+, \d+\): expected \(1000, 2000\)"):

@@ -1,4 +1,4 @@
-"""Arrays of other libraries: what goes in and comes out, and what is refused."""
+"""Arrays of other libraries: results, and what is refused."""
 
 import ctypes
 import importlib.util
@@ -102,7 +102,7 @@ class LegacyProducer(Producer):
 
 
 class CapsuleOnce(Producer):
-    """Hands out the same capsule every time."""
+    """Returns the same capsule every time."""
 
     def __dlpack__(self, **keywords):
         self.capsule = getattr(self, "capsule", None) or self.array.__dlpack__()
@@ -137,7 +137,7 @@ def test_dlpack_is_not_kept():
 
 
 def test_dlpack_integers_and_bool():
-    """As any integers and bool: the library's default float type, here NumPy's."""
+    """They give NumPy's default float type, like other integers and bools."""
     for dtype in (np.int8, np.uint8, np.int32, np.int64, bool):
         x = (np.arange(12) % 5).reshape(3, 4).astype(dtype)
         y = ons.softmax(Producer(x))
@@ -171,7 +171,7 @@ def test_dlpack_refused():
 
 
 def copied_capsule(x):
-    """A capsule made by hand that says of its memory that it is a copy."""
+    """A capsule made by hand whose flags say that its memory is a copy."""
     shape = (ctypes.c_int64 * x.ndim)(*x.shape)
     managed = Versioned(version=(1, 3), flags=2)
     managed.tensor = Tensor(x.ctypes.data, (1, 0), x.ndim, 2, 32, 1, shape)
@@ -185,7 +185,7 @@ def copied_capsule(x):
 
 
 def test_a_copy_is_no_out():
-    """What is written to it would be lost. It is read like any other."""
+    """A result in it would be lost. As an input it is like any other array."""
     copy = np.zeros_like(VALUES)
     with pytest.raises(ValueError, match=r"out.*as a copy.*expected an array that shows its own memory"):
         ons.softmax(VALUES, out=copied_capsule(copy))
@@ -194,7 +194,7 @@ def test_a_copy_is_no_out():
 
 
 def legacy_capsule(x, device=1, lanes=1, ndim=None):
-    """A legacy capsule made by hand: no strides (C order), no deleter, and whatever device is claimed."""
+    """A legacy capsule made by hand: C order without strides, no deleter, and any device."""
 
     shape = (ctypes.c_int64 * x.ndim)(*x.shape)
     managed = Managed(Tensor(x.ctypes.data - 8, (device, 0), x.ndim if ndim is None else ndim, 2, 32, lanes))
@@ -221,7 +221,7 @@ def test_hand_made_capsules():
 
 
 def test_types_that_are_not_supported_have_their_names():
-    """By every way in which they come."""
+    """However the array is passed."""
 
     class Given:
         def __init__(self, array):
@@ -279,7 +279,7 @@ def test_jax_types(jax):
 
 
 def test_jax_waits_for_its_input(jax):
-    """JAX computes in the background: what is not finished must not be read."""
+    """JAX computes in the background. The call must wait for an unfinished array."""
     slow = jax.jit(lambda a: jax.lax.fori_loop(0, 60, lambda i, b: jax.numpy.sin(b) + b, a))
     start = jax.numpy.linspace(-1, 1, 500_000)
     settled = np.asarray(slow(start))
@@ -287,7 +287,7 @@ def test_jax_waits_for_its_input(jax):
 
 
 def test_jax_tracers(jax):
-    """Elsewhere than where onsoftmax.jax takes them: tests/jax/test_jax.py."""
+    """Functions that onsoftmax.jax does not cover. tests/jax/test_jax.py has the others."""
     for transform in (jax.jit, jax.vmap):
         with pytest.raises(TypeError, match=r"JAX tracer.*concrete arrays"):
             transform(lambda x: ons.normalizer(x).m)(jax.numpy.ones((3, 3)))
@@ -327,7 +327,8 @@ with pytest.raises(BufferError, match="the array lies on 2 devices: .*jax.shard_
 
 
 def test_jax_devices(jax):
-    """The result lies on the device of the array, bound to it as the array is; on one device alone."""
+    """The result lies on the array's device, and is committed to it if the array is. The array lies on one
+    device."""
     done = run_python(
         ["-c", DEVICES], XLA_FLAGS="--xla_force_host_platform_device_count=2", JAX_PLATFORMS="cpu"
     )
@@ -357,7 +358,7 @@ assert ons.softmax(wide, dtype="float32").dtype == "float32"
 
 
 def test_jax_float64(jax):
-    """JAX cuts it to float32 in silence where it is not enabled: refused."""
+    """If JAX has float64 disabled, it would silently round to float32. So the array is refused."""
     done = run_python(["-c", X64], JAX_ENABLE_X64=None)
     assert done.returncode == 0, done.stderr
 
@@ -383,7 +384,8 @@ def test_what_dask_is_told_works():
 
 
 class Exporter:
-    """What has __dlpack__ alone, or an __array__ beside one that refuses, as pyarrow's with nulls."""
+    """Only has __dlpack__. A subclass has __array__ too, and its __dlpack__ refuses, like pyarrow's with
+    nulls."""
 
     def __init__(self, array):
         self.array = array

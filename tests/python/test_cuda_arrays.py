@@ -1,4 +1,4 @@
-"""GPU arrays on a machine without a GPU: what is said, and that nothing is touched."""
+"""GPU arrays on a machine without a GPU: the errors, and that nothing is touched."""
 
 import ctypes
 import re
@@ -21,7 +21,7 @@ X = np.linspace(-4, 4, 60).reshape(3, 4, 5).astype(np.float32)
 
 
 class Given:
-    """An array of no library, by a capsule made by hand: C order, no deleter, whatever is claimed."""
+    """An array by a capsule made by hand: C order, no deleter, and any claim about its memory."""
 
     def __init__(self, x, kind=Versioned, device=(2, 0), says_device=None, code=2, bits=32, version=(1, 3)):
         self.shape = (ctypes.c_int64 * x.ndim)(*x.shape)
@@ -163,7 +163,7 @@ def test_device_array_is_not_made_by_hand():
 
 
 def test_the_import_asks_nothing_of_cuda():
-    """Not even the library: where there is none to load, and no driver, the import is as any."""
+    """The import does not even load CUDA's library, and works without a library or a driver."""
     code = "import onsoftmax; print('libcuda' in open('/proc/self/maps').read())"
     done = run_python(["-c", code], CUDA_VISIBLE_DEVICES="nonsense")
     assert done.stdout == "False\n", done.stderr + PACKAGE_PARENT

@@ -1,4 +1,4 @@
-"""Arrays on a GPU where there is none: csrc/python and csrc/xla over a stand-in for CUDA in host memory."""
+"""GPU arrays without a GPU: csrc/python and csrc/xla with a stand-in for CUDA in host memory."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(
         not os.path.isdir(os.path.join(ROOT, "csrc")), reason="the C sources are not beside the tests"
     ),
-    pytest.mark.timeout(600),  # the core is compiled, where ccache does not have it
+    pytest.mark.timeout(600),  # the test compiles the core if ccache does not have it
 ]
 
 
@@ -30,7 +30,7 @@ def test_arrays_on_a_stand_in(tmp_path):
     folder = tmp_path / "csrc" / "cuda" / "driver"
     (folder / "absent.c").rename(folder / "absent.inc")
     shutil.copy(os.path.join(HERE, "stand_in.c"), folder / "absent.c")
-    # where the linker is told what to export, the tests' own window into the stand-in
+    # the linker also exports the stand-in's variables, which the tests read
     (tmp_path / "csrc" / "exports.map").write_text("{ global: PyInit__core; stand_in_*; local: *; };\n")
     plain = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH")}
     plain.update(ONSOFTMAX_CUDA="0", CC=COMPILER)

@@ -1,4 +1,4 @@
-"""What is said about wrong arguments: the exception, what was given, and what was expected."""
+"""Errors for wrong arguments: the exception, and a text that says what was given and what was expected."""
 
 import re
 
@@ -14,7 +14,7 @@ AxisError = getattr(np, "exceptions", np).AxisError
 
 
 class Masked:
-    """What gives a masked array."""
+    """Its __array__ returns a masked array."""
 
     def __init__(self, values):
         self.values = values
@@ -23,7 +23,7 @@ class Masked:
         return np.ma.array(self.values)
 
 
-ERRORS = [  # arguments, keywords, exception, what the text must name
+ERRORS = [  # arguments, keywords, exception, words of the text
     ((), {}, TypeError, ["array"]),
     ((X, 0, 1), {}, TypeError, ["position", "3"]),
     ((X,), {"axes": 0}, TypeError, ["unexpected", "axes"]),
@@ -123,7 +123,7 @@ def test_out_with_elements_in_one_place():
 
 
 def places_of(shape, strides):
-    """The bytes from an array's first element to each, in order."""
+    """The distances in bytes from an array's first element to each element, sorted."""
     places = np.zeros(1, int)
     for n, step in zip(shape, strides, strict=True):
         places = np.add.outer(places, np.arange(n) * step)
@@ -131,7 +131,7 @@ def places_of(shape, strides):
 
 
 def test_out_whose_elements_overlap(rng):
-    """Refused whatever the strides are that make them overlap, and no layout is that keeps them apart."""
+    """Whatever its strides are, out is refused if its elements overlap, and only then."""
     counts = {True: 0, False: 0}
     for _ in range(3000):
         ndim, unit = rng.integers(1, 5), rng.choice([1, 4])
@@ -154,7 +154,7 @@ def test_out_whose_elements_overlap(rng):
 
 
 def test_out_whose_elements_lie_between_each_other():
-    """No stride is beyond what the shorter ones reach, and yet no two elements meet."""
+    """The longer stride does not reach past the shorter ones, but no two elements overlap."""
     memory = np.zeros(8, np.float32)
     out = np.lib.stride_tricks.as_strided(memory, (2, 3), (12, 8))  # elements 0 2 4 and 3 5 7
     assert ons.softmax(np.ones((2, 3), np.float32), out=out) is out
@@ -162,7 +162,7 @@ def test_out_whose_elements_lie_between_each_other():
 
 
 def test_no_memory_is_a_memory_error():
-    """A result larger than any memory, of an input that is one number."""
+    """The input is one number. Its result is larger than any memory."""
     x = np.broadcast_to(np.float32(1), (1 << 20, 1 << 20, 1 << 10))
     with pytest.raises(MemoryError):
         ons.softmax(x)

@@ -1,4 +1,5 @@
-"""explain: every number of the worked row, overflow where it happens, steps that agree with the kernels."""
+"""explain: every number of the worked row, overflow where it happens, and steps that agree with the
+kernels."""
 
 from __future__ import annotations
 
@@ -22,6 +23,8 @@ ROW = [1, 2, 3, 6, 2, 1]
 PAIRED = ["safe", "online", "fused", "split"]
 METHODS = ["naive", *PAIRED]
 EMPTY = (-math.inf, 0.0, 0.0, 0.0)
+EPS = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-23, "float64": 2**-52}
+BACKWARD = {"operation": "softmax_backward", "grad": ROW}
 
 finite = st.floats(-1e3, 1e3)
 rows = st.lists(finite | st.sampled_from([-math.inf, 2e4, -2e4, 1e300]), min_size=1, max_size=40)
@@ -48,7 +51,7 @@ def test_safe_on_the_worked_row():
     assert second.d == pytest.approx(1.099895, abs=1e-6)  # the text adds rounded parts
     first, second = by_kind(trace, "divide")
     assert first.written == pytest.approx((0.006126, 0.016652, 0.045266), abs=1e-6)
-    assert second.written == pytest.approx((0.909177, 0.016652, 0.006126), abs=2e-6)  # and divides by it
+    assert second.written == pytest.approx((0.909177, 0.016652, 0.006126), abs=2e-6)  # rounded too
     assert np.round(trace.result, 4).tolist() == [0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061]
     assert sum(trace.result) == pytest.approx(1, abs=1e-15)
     assert trace.passes == 3
@@ -81,7 +84,7 @@ def test_online_on_the_worked_row_element_by_element():
 
 
 def test_the_texts_hold_the_numbers():
-    """Of the worked example, as `onsoftmax explain` prints them."""
+    """The numbers of the worked example, as `onsoftmax explain` prints them."""
     in_all = "0.006738 0.018316 0.049787 0.074841 1.025054 1.099894 0.006126 0.016652 0.045265 0.909178"
     texts = {method: str(ons.explain(ROW, method=method)) for method in ("safe", "online", "split")}
     for text in texts.values():
@@ -104,7 +107,7 @@ def test_split_merges_the_parts():
 
 
 def test_topk_on_the_worked_row():
-    """Algorithm 4: what each tile has above the bound, and the k largest after it."""
+    """Algorithm 4: the elements of each tile above the bound, and the k largest after the tile."""
     trace = ons.explain(ROW, operation="softmax_topk", k=2, tile=3)
     first, second, select = trace.steps
     assert (first.bound, first.passed, first.kept, first.kept_at) == (None, 3, (3, 2), (2, 1))
@@ -124,7 +127,7 @@ def test_topk_merges_the_parts():
     trace = ons.explain(ROW, operation="softmax_topk", k=3, method="split", parts=2)
     first, second = by_kind(trace, "merge")
     assert (first.kept, first.kept_at) == ((3, 2, 1), (2, 1, 0))
-    assert (second.kept, second.kept_at) == ((6, 3, 2), (3, 2, 1))  # of the two 2s the first
+    assert (second.kept, second.kept_at) == ((6, 3, 2), (3, 2, 1))  # of the two 2s, the first
     assert second.d == pytest.approx(1.099894, abs=5e-7)
     assert by_kind(trace, "statistics")[1].kept_at == (3, 4, 5)
 
@@ -173,7 +176,7 @@ def test_naive_overflows_in_the_sum():
 
 
 def test_the_other_row_of_the_text():
-    """[1, 2, 12], whose result is given there under [2, 4, 12]."""
+    """The row [1, 2, 12]. The text prints its result under [2, 4, 12]."""
     trace = ons.explain([1, 2, 12], method="safe", dtype="float32")
     assert trace.result == pytest.approx((1.67e-5, 4.54e-5, 0.9999379), rel=1e-3)
     assert trace.steps[1].d == pytest.approx(1.0000621, abs=5e-8)
@@ -189,8 +192,7 @@ def test_the_result_is_that_of_softmax(method, dtype, tile, rng):
     row = (5 * rng.standard_normal(37)).astype(dtype)
     trace = ons.explain(row, tile=tile, method=method)
     y = ons.softmax(row, method=method)
-    eps = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-23, "float64": 2**-52}[dtype.name]
-    bound = 3 * eps * (4 if method == "naive" else 1)
+    bound = 3 * EPS[dtype.name] * (4 if method == "naive" else 1)
     np.testing.assert_allclose(trace.result, y.astype(np.float64), rtol=bound)
     assert trace.dtype == dtype.name and trace.row == tuple(row.astype(float))
 
@@ -223,7 +225,7 @@ def test_special_rows(row, method, dtype):
 
 @given(rows, st.integers(1, 9), st.integers(1, 5), st.sampled_from(["online", "split"]), st.booleans())
 def test_tiles_and_parts_do_not_show(row, tile, parts, method, in_float):
-    """The final (m, d) is that of the row at once, to the last bit: a rescale is exact."""
+    """The final (m, d) has the bits of the undivided row, because rescaling is exact."""
     dtype = np.float32 if in_float else np.float64
     with np.errstate(over="ignore"):
         row = np.array(row, dtype)
@@ -335,10 +337,11 @@ def test_plot(method, row):
 
 
 def test_formulas_name_columns_that_are_there():
-    for options in ({}, {"operation": "softmax_topk", "k": 2}):
+    for options in ({}, {"operation": "log_softmax"}, BACKWARD):
         heading, *tables = _trace_text.parts(ons.explain(ROW, method="split", **options))
         heads = {name for table in tables if isinstance(table, Table) for name in table.head}
-        named = {name for name in ("rescaled d", "its rescale", "its m", "its d") if name in heading}
+        names = ("d_old * rescale", "its rescale", "its m", "its d", "its s", "sum")
+        named = {name for name in names if name in heading}
         assert named and named <= heads
 
 
@@ -351,6 +354,106 @@ def test_topk_is_drawn(tmp_path):
     assert [patch.get_x() + patch.get_width() / 2 for patch in bars] == [3, 2]
     html = trace.to_html()
     assert html.count("write 32 B") == 1 and "0.909178 at 3" in html and "largest: 6, 3" in html
+
+
+# ------------------------------------------------ other operations than softmax
+
+
+def test_logarithms_of_the_worked_row():
+    trace = ons.explain(ROW, operation="log_softmax")
+    assert by_kind(trace, "statistics") == by_kind(ons.explain(ROW), "statistics")
+    first = by_kind(trace, "subtract")[0]
+    assert (first.m, first.log_d) == (6, pytest.approx(0.095214, abs=5e-7))
+    assert first.written == pytest.approx((-5.095214, -4.095214, -3.095214), abs=5e-7)
+    assert trace.passes == 2 and "y = x - m - log(d)" in str(trace)
+    trace = ons.explain(ROW, operation="logsumexp", method="safe")
+    (value,) = by_kind(trace, "value")
+    assert value.written == trace.result == (pytest.approx(6.095214, abs=5e-7),)
+    assert trace.passes == 2 and "y = m + log(d)" in str(trace)
+
+
+def test_a_gradient_of_the_worked_row():
+    y = ons.explain(ROW).result
+    trace = ons.explain(y, operation="softmax_backward", grad=[0, 0, 1, 2, 0, 0])
+    first, second = by_kind(trace, "total")
+    assert first.products == (0, 0, y[2]) and first.s == first.added == y[2]
+    assert (second.s_before, second.added) == (y[2], 2 * y[3])
+    assert second.s == pytest.approx(0.045265 + 2 * 0.909178, abs=2e-6)
+    assert by_kind(trace, "gradient")[1].written[0] == pytest.approx((2 - second.s) * y[3])
+    text = str(trace)
+    assert "s_new = s_old + sum" in text and "dx = (g - s) * y" in text
+    assert "2 passes over y and g in memory: 192 bytes read, 48 written" in text
+    merge = by_kind(ons.explain(y, operation="log_softmax_backward", grad=ROW, method="split"), "merge")
+    assert [(step.own_s, step.s) for step in merge] == [(6, 6), (9, 15)]
+
+
+def test_naive_logarithms_overflow_too():
+    row = np.array([2, 4, 12], np.float16)
+    trace = ons.explain(row, operation="log_softmax", method="naive")
+    assert trace.result == (-math.inf,) * 3 and trace.error == math.inf
+    assert "y = x - log(d)" in str(trace)
+    assert ons.explain(row, operation="logsumexp", method="naive").result == (math.inf,)
+
+
+ROWS = [[*ROW, -30.0, 2.5] * 4, [20000.0, 19999.0, 3.0], [-math.inf, 1.0], [-math.inf]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("operation", [*_explain.OPERATIONS])
+def test_every_operation_gives_what_its_function_gives(operation, dtype, rng):
+    """Values, bytes and passes, by each method."""
+    facts = {method.name: method for method in ons.methods("cpu", operation=operation)}
+    assert set(_explain.OPERATIONS[operation]) == set(facts)
+    for row in ROWS:
+        x, function = np.array(row).astype(dtype), getattr(ons, operation)
+        options, arguments = {}, [x]
+        if operation.endswith("_backward"):
+            x = getattr(ons, operation.removesuffix("_backward"))(x)
+            options["grad"] = rng.standard_normal(len(x)).astype(dtype)
+            arguments = [options["grad"], x]
+        elif operation == "softmax_topk":
+            options["k"] = 1
+            arguments = [x, 1]
+        for method in facts:
+            trace = ons.explain(x, operation=operation, method=method, **options)
+            expected = function(*arguments, method=method)
+            expected = np.asarray(getattr(expected, "values", expected)).astype(float).reshape(-1)
+            same = (trace.result == expected) | (np.isnan(expected) & np.isnan(trace.result))
+            with np.errstate(invalid="ignore"):
+                near = np.abs(trace.result - expected) <= 12 * EPS[dtype.name] * np.array(trace.size)
+            assert (same | near).all(), (method, trace.result, expected)
+            plan = ons.plan(x, operation=operation, method=method, k=options.get("k"))
+            assert trace.bytes_read + trace.bytes_written == plan.bytes_moved
+            assert trace.passes == facts[method].reads
+            assert json.loads(trace.to_json())["operation"] == operation
+            assert str(trace) and trace.to_html()
+
+
+@pytest.mark.parametrize(
+    "operation", ["log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"]
+)
+def test_the_texts_of_other_operations_are_narrow(operation):
+    for method in _explain.OPERATIONS[operation]:
+        grad = ROW if operation.endswith("_backward") else None
+        text = str(ons.explain(ROW, operation=operation, method=method, grad=grad))
+        assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("operation", ["log_softmax", "logsumexp", "softmax_backward"])
+def test_other_operations_are_drawn(operation):
+    pytest.importorskip("matplotlib")
+    trace = ons.explain(ROW, operation=operation, grad=ROW if "backward" in operation else None)
+    figure = trace.plot()
+    assert len(figure.axes) == (2 if trace.grad else 3)
+    bars = figure.axes[-1]
+    assert [patch.get_height() for patch in bars.patches] == list(trace.result)
+    assert bars.get_ylabel() == operation
+    assert figure.axes[0].get_ylabel() == ("s" if trace.grad else "m")
+    html = trace.to_html()
+    assert html.count("read 48 B") + html.count("read 24 B") == len(
+        [step for step in trace.steps if step.read]
+    )
+    assert html.count("&larr; write") == len([step for step in trace.steps if step.written])
 
 
 def test_any_row_will_do():
@@ -385,7 +488,14 @@ def test_any_row_will_do():
         (ROW, {"method": "auto"}, ValueError, "naive, safe, online, fused, split"),
         (ROW, {"method": ["online"]}, ValueError, "naive, safe, online, fused, split"),
         (ROW, {"dtype": "int32"}, TypeError, "int32"),
-        (ROW, {"operation": "logsumexp"}, ValueError, "softmax and softmax_topk"),
+        (ROW, {"operation": "log_sotfmax"}, ValueError, "knows softmax, .*; did you mean log_softmax"),
+        (ROW, {"operation": None}, ValueError, "operation is None: explain knows softmax, log_softmax"),
+        (ROW, {"operation": "softmax_backward"}, TypeError, "softmax_backward needs grad"),
+        (ROW, {"grad": ROW}, TypeError, "softmax takes no grad"),
+        (ROW, {**BACKWARD, "method": "safe"}, ValueError, "of softmax_backward online, fused, split"),
+        (ROW, {**BACKWARD, "grad": [1, 2]}, ValueError, "grad has length 2: expected 6, the length"),
+        (ROW, {**BACKWARD, "grad": [[1]]}, ValueError, r"grad has shape \(1, 1\)"),
+        (ROW, {**BACKWARD, "grad": ["a"]}, TypeError, "got str in a list"),
         (ROW, {"operation": "softmax_topk"}, TypeError, "softmax_topk needs k"),
         (ROW, {"k": 2}, TypeError, "softmax takes no k"),
         (ROW, {"operation": "softmax_topk", "k": 7}, ValueError, "k is 7: expected 1 to 6, the length"),
@@ -400,7 +510,7 @@ def test_bad_input(row, options, error, text):
 
 
 def test_rows_of_other_libraries():
-    """By softmax's own rules: its types, and what it refuses."""
+    """Types and errors are softmax's."""
     torch = pytest.importorskip("torch")
     values = [0.1, 2.0, -3.0, 300.0, 299.0]
     for dtype in DTYPES:
@@ -409,7 +519,7 @@ def test_rows_of_other_libraries():
             trace = ons.explain(x)
             assert trace.dtype == dtype.name and trace.row == tuple(row.tolist())
             assert trace == ons.explain(np.array(values).astype(dtype))
-    assert ons.explain(torch.arange(3)).dtype == "float32"  # as softmax's
+    assert ons.explain(torch.arange(3)).dtype == "float32"  # like softmax
     negated = torch.complex(torch.ones(3), torch.arange(3.0)).conj().imag
     assert ons.explain(negated).row == (0, -1, -2)
     with pytest.raises(RuntimeError, match="requires grad"):
@@ -430,7 +540,7 @@ def test_rows_by_dlpack():
         assert ons.explain(Given(row)) == ons.explain(row)
 
 
-@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy before 1.24 makes objects of it
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy before 1.24: an object array
 def test_lists_of_different_lengths():
     with pytest.raises((ValueError, TypeError), match=r"not one row|object"):
         ons.explain([[1], [2, 3]])

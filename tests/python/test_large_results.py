@@ -1,4 +1,4 @@
-"""Large NumPy results: memory of their own kind (csrc/python/numpy_memory.c) that behaves as any array's."""
+"""Large NumPy results lie in special memory (csrc/python/numpy_memory.c). They behave like any array."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_results_that_live_do_not_share(x, expected):
     held[0].fill(7)
     assert all(np.array_equal(y, expected) for y in held[1:])
     del held
-    assert np.array_equal(ons.softmax(x), expected)  # in memory that was used before
+    assert np.array_equal(ons.softmax(x), expected)  # the result reuses memory
 
 
 def test_fortran_order_keeps(x):

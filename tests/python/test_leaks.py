@@ -1,4 +1,4 @@
-"""Neither Python objects nor C memory are lost, by calls that work and by calls that fail."""
+"""Calls lose neither Python objects nor C memory, whether they work or fail."""
 
 import contextlib
 import gc
@@ -56,7 +56,6 @@ def resident_bytes():
 
 @pytest.mark.parametrize(("calls", "count"), [(calls_that_work, 100_000), (calls_that_fail, 30_000)])
 def test_no_leak(calls, count):
-    """Neither Python objects nor C memory grow with the number of calls."""
     calls = calls()
 
     def repeat(times):
@@ -67,13 +66,13 @@ def test_no_leak(calls, count):
     repeat(2000)
     gc.collect()
     tracemalloc.start()
-    repeat(600 * len(calls))  # caches of the interpreter settle first: exceptions and tracebacks fill some
+    repeat(600 * len(calls))  # exceptions and tracebacks fill the interpreter's caches first
     before = tracemalloc.get_traced_memory()[0]
     repeat(200 * len(calls))
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert grown < 20_000  # one object a round would be 200 x 50 bytes and more
+    assert grown < 20_000  # one object left in each round would be 200 x 50 bytes or more
     if SANITIZED or not os.path.exists("/proc/self/statm"):
         return
     repeat(count // 5)
@@ -83,7 +82,7 @@ def test_no_leak(calls, count):
 
 
 def test_no_leak_of_references():
-    """The arguments' reference counts are what they were, whatever happens."""
+    """After any call, the arguments have the reference counts that they had before."""
     x, wrong = np.ones((2, 30), np.float32), np.ones((3, 3), bool)
     out, scale = np.ones((2, 30)), np.ones((2, 1))
     held = (x, wrong, out, scale, None, "fused")

@@ -1,4 +1,4 @@
-"""What is said to mistakes that are easy to make: what was given, what was expected, often what was meant."""
+"""Errors for easy mistakes: what was given, what was expected, and often what was meant."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_devices_by_other_names():
 
 
 def test_tables_show_themselves():
-    """At the prompt."""
+    """At the prompt, they print as tables."""
     for shown in (ons.plan((3, 4)), ons.methods(), ons.explain([1, 2])):
         assert repr(shown) == str(shown) and "\n" in repr(shown)
 
@@ -189,7 +189,7 @@ def test_k_by_name():
 
 @pytest.mark.parametrize("axis", [True, False, np.True_, (0, True), (np.False_,)], ids=repr)
 def test_a_bool_is_no_axis(axis):
-    """Python counts True among the ints, as 1."""
+    """In Python, True is the int 1."""
     packed = np.zeros((2, 2, 5))
     for call in (
         lambda: ons.softmax(x, axis),
@@ -242,7 +242,7 @@ def test_values_that_do_not_change():
 
 
 def test_no_operator_takes_over():
-    """The errors are those that torch and NumPy have for such arrays, and keep no type of our own."""
+    """torch and NumPy raise their own errors for such arrays. The errors keep no type of ours."""
     torch = pytest.importorskip("torch")
     with pytest.raises(RuntimeError, match="requires grad") as raised:
         ons.normalizer(torch.ones(3, requires_grad=True))

@@ -1,4 +1,5 @@
-"""plan: what each method costs, where auto changes, the time to expect, the measured rows behind a choice."""
+"""plan: the cost of each method, where auto changes, the expected time, and the measurements behind a
+choice."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def test_cliffs_are_where_auto_changes(device, form, rows, dtype, rng):
 @pytest.mark.parametrize("form", ["row", "column"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_auto_takes_what_can_run(device, form, dtype):
-    """Around every limit of a method: what auto takes has the same plan by its name, in packs and not."""
+    """Around every method's limit, aligned and unaligned: auto's plan equals the plan of its method by
+    name."""
     limits = {
         cost.cannot for N in (1, 2**24) for cost in ons.plan(*in_shape(64, N, form), device=device).others
     }
@@ -90,10 +92,10 @@ def test_auto_takes_what_can_run(device, form, dtype):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("method, N", [("fused_warp", 20), ("fused_block", 300), ("cluster", 4099)])
 def test_who_adds_up_what_of_a_column_is_of_its_length_alone(method, N, dtype):
-    """On a GPU. Multiples of 4 columns are taken in packs, four a thread; others one by one."""
+    """On a GPU. A thread takes packs of four columns if their number is a multiple of 4, else single ones."""
     plans = [ons.plan((N, w), 0, dtype=dtype, device="cuda", method=method) for w in (2, 33, 4, 4096)]
     assert len({(plan.blocks_a_row, plan.tile, plan.longest_row) for plan in plans}) == 1
-    if method != "fused_warp":  # there the rows of a block may depend on their number
+    if method != "fused_warp":  # for fused_warp, the rows of a block may depend on the number of columns
         assert len({(plan.threads, plan.width) for plan in plans}) == 1
     elements = [plan.elements_a_thread for plan in plans]
     assert elements[0] == elements[1] > elements[2] == elements[3]
@@ -101,7 +103,7 @@ def test_who_adds_up_what_of_a_column_is_of_its_length_alone(method, N, dtype):
 
 @pytest.mark.parametrize("N, rows, of_float32, of_16_bits", [(512, 10**6, 128, 128), (1000, 4096, 128, 64)])
 def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
-    """On a GPU; the smallest where there are many rows. Who adds up what stays the same."""
+    """On a GPU. Many rows have the smallest blocks. The elements that a thread adds up stay the same."""
     for dtype, threads in (("float32", of_float32), ("bfloat16", of_16_bits), ("float16", of_16_bits)):
         plan = ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_warp")
         assert (plan.threads, plan.width) == (threads, threads // 32)
@@ -113,18 +115,19 @@ def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
 @pytest.mark.parametrize(
     "dtype, rows, N, elements, width",
     [
-        ("float32", 10**6, 23, 24, 128),  # a lane alone has 6 chunks
+        ("float32", 10**6, 23, 24, 128),  # one lane has 6 chunks
         ("float32", 10**6, 33, 20, 64),  # two lanes
         ("float32", 64, 33, 20, 16),
         ("float32", 10**6, 32, 8, 32),  # whole packs: four lanes
         ("bfloat16", 10**6, 257, 36, 16),
         ("bfloat16", 64, 257, 20, 2),  # half a warp
-        ("bfloat16", 10**6, 84, 24, 32),  # whole packs, but no multiple of 16 elements
+        ("bfloat16", 10**6, 84, 24, 32),  # whole packs, but not a multiple of 16 elements
         ("bfloat16", 10**6, 64, 16, 32),
     ],
 )
 def test_short_rows_come_together(dtype, rows, N, elements, width):
-    """Staged in shared memory; as few lanes as hold it share a row. Elements of a lane, rows a block."""
+    """Short rows are staged in shared memory. As few lanes share a row as can hold it. The parameters are the
+    elements of a lane and the rows of a block."""
     plan = ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_warp")
     assert (plan.elements_a_thread, plan.width) == (elements, width)
 
@@ -134,8 +137,8 @@ def test_short_rows_come_together(dtype, rows, N, elements, width):
     [
         (100, (32, 8), (32, 8)),
         (1024, (128, 8), (128, 8)),
-        (1028, (96, 16), (96, 16)),  # by 64 threads half of them would have no element
-        (1025, (32, 48), (32, 48)),  # between packs a warp alone
+        (1028, (96, 16), (96, 16)),  # with 64 threads, half of them would have no element
+        (1025, (32, 48), (32, 48)),  # an unaligned row takes one warp
         (1600, (128, 16), (64, 32)),
         (2049, (160, 16), (96, 32)),
         (4096, (256, 16), (128, 32)),
@@ -146,8 +149,9 @@ def test_short_rows_come_together(dtype, rows, N, elements, width):
     ],
 )
 def test_warps_of_a_block(N, float32, bits_16):
-    """On a GPU: threads, elements a thread. 16-bit rows that come as such have half the warps where they are
-    not very short and that wastes few, between packs fewer still, with the same bits (gpu/test_bits.py)."""
+    """On a GPU. A pair is (threads, elements per thread). 16-bit rows that stay 16-bit have half the warps,
+    unless they are very short or this would waste many. Unaligned rows have even fewer. The bits stay the
+    same (gpu/test_bits.py)."""
     for rows in (1, 10**6):
         plans = [
             ons.plan((rows, N), dtype=dtype, device="cuda", method="fused_block")
@@ -159,7 +163,7 @@ def test_warps_of_a_block(N, float32, bits_16):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_few_rows_go_to_more_warps_and_blocks(dtype):
-    """On a GPU: rows that a warp or a block could hold go to several while multiprocessors would be idle."""
+    """On a GPU. While multiprocessors would be idle, rows that fit a warp or a block go to several."""
     for rows, N, method in [
         (1, 1024, "fused_block"),
         (64, 513, "fused_block"),
@@ -175,18 +179,18 @@ def test_few_rows_go_to_more_warps_and_blocks(dtype):
 @pytest.mark.parametrize(
     "rows, N, blocks, threads, elements",
     [
-        (1, 32000, 16, 128, 16),  # four warps for what is one's elsewhere
+        (1, 32000, 16, 128, 16),  # many rows have one warp where these few have four
         (8, 50257, 13, 256, 16),
-        (1, 128256, 16, 256, 32),  # two
-        (1, 201088, 15, 448, 32),  # two, in blocks that have a multiprocessor each
-        (8, 201088, 13, 256, 64),  # one: so many blocks do not find one each
+        (1, 128256, 16, 256, 32),  # two warps
+        (1, 201088, 15, 448, 32),  # two warps; each block has a multiprocessor of its own
+        (8, 201088, 13, 256, 64),  # one warp; there are more blocks than multiprocessors
         (20, 32000, 6, 192, 32),
         (66, 32000, 4, 128, 64),
         (1, 3000, 2, 128, 16),
     ],
 )
 def test_few_rows_of_a_cluster(rows, N, blocks, threads, elements):
-    """On a GPU: while multiprocessors would be idle, more blocks and more warps a row, of the same bits."""
+    """On a GPU. While multiprocessors would be idle, a row gets more blocks and warps, with the same bits."""
     for dtype in ("float32", "bfloat16"):
         plan = ons.plan((rows, N), dtype=dtype, device="cuda", method="cluster")
         assert (plan.blocks_a_row, plan.threads, plan.elements_a_thread) == (blocks, threads, elements)
@@ -197,7 +201,8 @@ def test_few_rows_of_a_cluster(rows, N, blocks, threads, elements):
     [(1, 8192, "fused_block"), (1, 8196, "cluster"), (8, 128256, "cluster"), (16, 128256, "split")],
 )
 def test_few_long_rows_of_one_value(rows, N, method):
-    """On a GPU: the same cluster as softmax of few rows, while each row has enough multiprocessors."""
+    """On a GPU. logsumexp takes the cluster that softmax takes for few rows, while each row has enough
+    multiprocessors."""
     for dtype in ("float32", "bfloat16"):
         assert ons.plan((rows, N), dtype=dtype, device="cuda", operation="logsumexp").method == method
 
@@ -212,14 +217,14 @@ def test_few_long_rows_of_one_value(rows, N, method):
     ],
 )
 def test_16_bit_rows_that_are_not_whole_packs(N, method, blocks):
-    """On a GPU: a block as long as it holds them, then clusters of which few warps have no element."""
+    """On a GPU. One block if it holds the row. Otherwise a cluster in which few warps have no element."""
     plan = ons.plan((2048, N), dtype="bfloat16", device="cuda")
     assert (plan.method, plan.blocks_a_row) == (method, blocks)
 
 
 def test_cliffs_of_the_gpu_are_those_of_the_readme():
     plan = ons.plan((2048, 131072), device="cuda")
-    if plan.registers is None:  # the H100 that is assumed
+    if plan.registers is None:  # the plan assumes an H100
         found = [(cliff.N, cliff.method, cliff.then) for cliff in plan.cliffs()]
         assert found == [
             (1024, "fused_warp", "fused_block"),
@@ -242,7 +247,8 @@ def test_one_thread_keeps_rows_of_a_mebibyte_in_the_caches(caches):
 
 
 def test_a_threads_rows_fit_its_part_of_the_caches():
-    """Three rows of floats in a core's own cache and a part of the last one, not smaller than a sharer's."""
+    """Three rows of floats fit a core's own cache plus its part of the last one. This part is never smaller
+    than an equal share."""
     for threads, caches, bytes_ in [
         (4, (MIB // 4, 2 * MIB, 8), 3 * MIB // 4),
         (8, (MIB // 4, 2 * MIB, 8), MIB // 2),
@@ -257,7 +263,7 @@ def test_a_threads_rows_fit_its_part_of_the_caches():
 
 
 def test_scratch_memory_stays_below_what_is_kept_from_call_to_call():
-    """However large the caches are: three rows a thread in 32 MiB."""
+    """However large the caches are, the threads' three rows each stay within 32 MiB."""
     caches = (64 * MIB, 1024 * MIB, 64)
     for rows, N, most in [(4096, 2**18, 10), (4096, 2**17, 21), (4096, 2**16, 42)]:
         assert cpu_method((rows, N), most, caches) == "fused"
@@ -266,7 +272,7 @@ def test_scratch_memory_stays_below_what_is_kept_from_call_to_call():
     assert cpu_method((64, 2**18), 8, caches) == "fused"
 
 
-# A GPU to plan for: multiprocessors, blocks of a cluster, bandwidth.
+# A GPU to plan for: multiprocessors, most blocks of a cluster, bandwidth.
 GPUS = {
     "H200": (132, 16, 4.8e12),
     "H100": (132, 16, 3.35e12),
@@ -329,8 +335,8 @@ def test_auto_takes_what_runs_on_that_gpu(name, form, dtype, operation):
 
 @pytest.mark.parametrize("name", GPUS)
 def test_thresholds_are_parts_of_what_a_gpu_has(name):
-    """Those of the H200 are 264, 256 and 22 rows; elsewhere as its multiprocessors are to 132, upwards,
-    and the last as its bandwidth is too."""
+    """On the H200 the thresholds are 264, 256 and 22 rows. Elsewhere they grow with the multiprocessors,
+    rounded up. The last one also grows with the bandwidth."""
     multiprocessors, clusters, bandwidth = GPUS[name]
 
     def methods_around(rows, N, dtype="float32"):
@@ -350,7 +356,8 @@ def test_thresholds_are_parts_of_what_a_gpu_has(name):
 
 @pytest.mark.parametrize("name", ["A100", "L4", "RTX 4090"])
 def test_many_long_rows_without_clusters(name):
-    """A block a row reads 16 bits twice and still is ahead; else where L2 has much of it."""
+    """For 16 bits, one block per row is ahead although it reads twice. For other types, only if L2 holds much
+    of the row."""
     for rows, N, dtype, method in [
         (4096, 65536, "bfloat16", "online"),
         (4096, 65536, "float16", "online"),
@@ -368,7 +375,7 @@ def test_many_long_rows_without_clusters(name):
 @pytest.mark.parametrize("name", ["A100", "L4", "RTX 4090", "H100"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_the_k_largest_are_found_on_every_gpu(name, dtype):
-    """Few float64 rows too, where a block's shared memory has no room for the largest of their tiles."""
+    """This includes few float64 rows, although their largest tiles do not fit a block's shared memory."""
     for rows, N, k in [(1, 50257, 5), (64, 200000, 64), (5000, 40000, 1024), (3, 2**22, 1024)]:
         plan = ons.plan((rows, N), dtype=dtype, device=name, operation="softmax_topk", k=k)
         assert plan.method in str(plan)
@@ -376,7 +383,7 @@ def test_the_k_largest_are_found_on_every_gpu(name, dtype):
 
 
 def test_what_selects_tells_of_its_reads_and_its_tiles():
-    """On a GPU, where the operation is planned by itself."""
+    """On a GPU. The operation has a planner of its own."""
     many = ons.plan((64, 50257), operation="softmax_topk", k=2000, device="H200")
     one_read = ons.plan((64, 50257), operation="softmax_topk", k=1000, device="H200")
     read = 64 * 50257 * 4
@@ -402,7 +409,7 @@ WIDTHS = {"float16": 2, "float32": 4, "float64": 8}
 @pytest.mark.parametrize("dtype", WIDTHS)
 @pytest.mark.parametrize("form", ["row", "column"])
 def test_no_figure_overflows(device, dtype, form):
-    """Of shapes up to the most elements that there may be, whatever the method."""
+    """Shapes up to the largest number of elements, by every method."""
     methods = {method.name: method for method in ons.methods(device)}
     for rows in (1, 2, 3, 2**8, 2**24 + 1, 2**40, 2**47, 2**48):
         shape, axis = in_shape(rows, 2**48 // rows, form)
@@ -411,11 +418,11 @@ def test_no_figure_overflows(device, dtype, form):
             if cost.bytes_moved is not None:
                 of_all = (methods[cost.method].reads + methods[cost.method].writes) * WIDTHS[dtype]
                 assert cost.bytes_moved == plan.rows * plan.N * of_all
-                assert 0 <= cost.on_chip_bytes <= 8 * (plan.N + 3)  # in whole chunks
+                assert 0 <= cost.on_chip_bytes <= 8 * (plan.N + 3)  # rounded up to whole chunks
                 named = ons.plan(
                     shape, axis, dtype=dtype, device=device, method=cost.method, num_threads=1024
                 )
-                # no more than every thread's copy of all, and what is kept of each block of a row
+                # at most a copy of everything for each thread, plus the state of each block of a row
                 assert 0 <= named.workspace_bytes <= 1025 * 8 * plan.rows * plan.N + 2**33
         assert isinstance(plan.cliffs(), tuple) and str(plan)
 
@@ -526,7 +533,7 @@ def test_methods_print_as_a_table():
 
 
 def rows_of_results(measured):
-    """(file, device, type, shape, axis, threads, method, x copy) of every figure that a plan quotes."""
+    """(file, device, type, shape, axis, threads, method, x copy) of each figure that a plan quotes."""
     place, _, cases = measured.partition(": ")
     file, _, device = place.partition(" on an ")
     for case in cases.split("; "):
@@ -548,7 +555,7 @@ def measured_x_copy(file, device, dtype, shape, axis, threads, method):
         copies = [f["seconds"] for f in case["figures"].values() if f["kind"] == "copy"]
         return min(copies) / case["figures"][f"{method} out="]["seconds"]
     label = shape + (f" axis {axis}" if axis else "")
-    parts = ("bands", "other", "small")  # "chart" has some of these shapes again
+    parts = ("bands", "other", "small")  # "chart" repeats some of these shapes
     wanted = [c for c in document["cases"] if (c["label"], c["dtype"]) == (label, dtype)]
     (case,) = (c for c in wanted if c["part"] in parts)
     return case["figures"][method]["x_copy"]
@@ -578,7 +585,7 @@ def test_what_a_plan_quotes_was_measured():
     "rows, N, k, dtype, method",
     [
         (64, 50257, 1005, "float32", "cluster"),
-        (64, 50257, 1006, "float32", "online"),  # too few threads' maxima to bound the k-th
+        (64, 50257, 1006, "float32", "online"),  # too few threads' maxima to bound the k-th largest
         (1, 2**20, 1024, "float32", "split"),
         (128, 65536, 8, "float32", "cluster"),
         (129, 65536, 8, "float32", "online"),

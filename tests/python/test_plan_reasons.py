@@ -1,4 +1,4 @@
-"""plan's reason: a launch, a cache or a tie, by the plan's own costs; the plan as plain data."""
+"""plan's reason: a launch, a cache or a tie, by the plan's own costs. The plan as plain data."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_small_array_is_launch_bound(name):
     plan = ons.plan((10, 20), device=name)
     launch = plan.launch_seconds
     assert plan.method == "fused_warp"
-    assert launch == pytest.approx(1.36e-6)  # the shortest of the H100's table
+    assert launch == pytest.approx(1.36e-6)  # the shortest time of the H100's table
     assert "Launch-bound: a launch alone takes 1.36 us" in plan.reason
     assert costs(plan)["fused_warp"].note == reasons.LAUNCH_BOUND
     assert name == "H100" or {cost.note for cost in plan.others if cost.bytes_moved} == {"launch-bound"}
@@ -81,7 +81,7 @@ def test_other_operations_have_a_launch_too():
 
 
 def test_reads_that_the_cache_serves():
-    """L2 serves a later read for what it has room for: all of it, a part of it, or next to nothing."""
+    """L2 serves a later read of the part that fits: all, some or almost none."""
     for N, online, copies in ((4096, "reads again from L2", 1.0), (65536, "", 0.76), (2**20, "", 0.67)):
         plan = ons.plan((8192, N), device="A100")
         cost = costs(plan)["online"]
@@ -111,7 +111,7 @@ def test_no_measured_time_is_below_the_least_of_the_plan():
 
 
 def test_the_cpu_has_no_bound_by_a_copy():
-    """A copy reads what it overwrites; `measured` has methods that are faster than a copy."""
+    """`measured` lists methods that are faster than a copy, because a copy reads what it overwrites."""
     large, small = (ons.plan((rows, 4096), num_threads=1) for rows in (2**17, 4))
     assert "fused 1.47" in large.measured and all(cost.most_x_copy is None for cost in large.others)
     texts = [" ".join(str(plan).split()) for plan in (large, small)]

@@ -1,4 +1,4 @@
-"""plan's times: measured and interpolated; where nothing was measured the least that memory allows."""
+"""plan's times: measured and interpolated. Without a measurement, the least time that memory allows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     not os.path.isdir(os.path.join(ROOT, "benchmarks")), reason="the benchmarks are not beside the tests"
 )
 RUN = os.path.join(ROOT, "benchmarks", "results", "plan-times-h100-2026-11-25.json")
-NEAR = 1.065  # a time may be off by 3 % along the rows, and by as much along the lengths
+NEAR = 1.065  # interpolation may be off by 3 % along the rows, and by 3 % along the lengths
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_the_table_is_the_runs(run):
 
 @pytest.mark.parametrize("rows, N", [(3, 40), (100, 5000), (7, 70000), (1000, 100_000), (2**22, 1000)])
 def test_between_and_beyond_what_was_measured(rows, N):
-    """More rows, or longer ones of the same kind, take longer; float16 has the times of bfloat16."""
+    """More rows take longer. Longer rows of the same kind take longer. float16 takes the time of bfloat16."""
     for dtype, method in itertools.product(("float32", "bfloat16", "float64"), ("online", "split", "naive")):
         times = [seconds((M, N), dtype=dtype, method=method) for M in (rows, 2 * rows, 16 * rows)]
         assert times[0] * 0.93 < times[1] < times[2] < 40 * times[0]
@@ -87,7 +87,7 @@ def test_what_is_said_of_each_method():
 
 
 def test_auto_takes_what_is_fast(run):
-    """On shapes of the run in whole packs, but for float64: within a fifth of the best, 1 % in the mean."""
+    """Over the run's aligned shapes except float64: at most a fifth above the best, 1 % on average."""
     times: dict[tuple, dict[str, float]] = {}
     for series in run["times"]:
         for N, row in series["us"].items():

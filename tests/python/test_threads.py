@@ -1,4 +1,4 @@
-"""The thread pool, the environment, forks, and callers side by side."""
+"""The thread pool, its settings, forks, and concurrent callers."""
 
 import glob
 import os
@@ -42,10 +42,8 @@ thread.join()
 
 @pytest.mark.parametrize("isa", isas())
 def test_a_thread_with_a_small_stack(isa):
-    """64 KiB, of which the interpreter takes some; `fused` once put its strips of float64 on it.
-
-    The frames of a sanitizer's build are several times as large.
-    """
+    """A thread has 64 KiB, and the interpreter uses part of it. `fused` once kept its float64 strips on the
+    stack. The frames of a sanitizer's build are several times as large."""
     stack = 2**18 if SANITIZED else 2**16
     done = run_python(["-c", SMALL_STACK.format(stack=stack)], ONSOFTMAX_ISA=isa)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-500:]
@@ -53,7 +51,7 @@ def test_a_thread_with_a_small_stack(isa):
 
 @pytest.mark.parametrize("isa", isas())
 def test_the_floating_point_mode_of_the_caller_does_not_matter(isa):
-    """The mode of torch.set_flush_denormal(True), say, in the calling thread and when the pool starts."""
+    """For example torch.set_flush_denormal(True), in the calling thread or when the pool starts."""
     done = run_python(["float_mode_checks.py"], ONSOFTMAX_ISA=isa)
     assert done.returncode == 0, done.stderr[-500:]
 
@@ -137,14 +135,14 @@ def test_the_caches_are_those_that_the_system_tells_of():
         pytest.skip("the system tells of no second and third cache")
     found = re.fullmatch(r"(\d+) kB a core, (\d+) kB shared by (\d+)", ons.show_config()["caches"])
     assert sizes["3"] == found[2] and int(found[3]) >= 1
-    assert found[1] in (sizes["2"], "0")  # 0 where more than a core's threads share the second one
+    assert found[1] in (sizes["2"], "0")  # 0 if more threads than one core's share the second-level cache
 
 
 # ---------------------------------------------------------------- forks
 
 
 def wait_for(child, seconds):
-    """The child's exit status, or None where it is not done in time and was ended."""
+    """The child's exit status. If the child is not done in time, ends it and returns None."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -157,7 +155,7 @@ def wait_for(child, seconds):
 
 
 def in_child(body):
-    """Forks; True where body() returns true in the child within time."""
+    """Forks. True if body() returns true in the child in time."""
     child = os.fork()
     if child == 0:
         try:
@@ -232,7 +230,6 @@ def test_sixteen_calling_threads():
 
 
 def test_large_work_releases_the_gil():
-    """While one thread computes, another runs Python."""
     x = np.zeros((2000, 5000), np.float32)
     done, turns = threading.Event(), 0
 
@@ -333,7 +330,7 @@ besides(
 
 @pytest.mark.parametrize("library, calls", [("torch", FIRST_OF_TORCH), ("jax", FIRST_OF_JAX)])
 def test_first_calls_side_by_side(library, calls):
-    """What a call needs of a library is imported then; other threads wait for it."""
+    """The first call imports parts of its library. Other threads must wait for this import."""
     pytest.importorskip(library)
     done = run_python(["-c", FIRST_CALLS + calls])
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Type hints: a user's code under mypy --strict, and stubs that say what the functions take."""
+"""Type hints: a user's code under mypy --strict, and stubs that agree with the functions."""
 
 import ast
 import inspect
@@ -72,7 +72,7 @@ reason: int = ons.plan((3, 4)).reason
 
 @pytest.fixture(scope="module")
 def run_mypy(tmp_path_factory):
-    """A function that runs it on a text; what it knows of NumPy is kept between the runs."""
+    """A function that runs mypy on a text. Its cache of NumPy's types lasts from run to run."""
     pytest.importorskip("mypy")
     pytest.importorskip("numpy", "1.24")
     folder = tmp_path_factory.mktemp("mypy")
@@ -101,7 +101,7 @@ def test_mypy_finds_mistakes(run_mypy):
 
 @needs_no_sanitizer
 def test_the_examples(run_mypy):
-    """As installed; .ci/run has pyright read them too."""
+    """Checks the installed package. .ci/run also has pyright read the examples."""
     pytest.importorskip("typing_extensions")
     with open(os.path.join(os.path.dirname(__file__), "typing_examples.py")) as file:
         done = run_mypy(file.read())
@@ -203,7 +203,7 @@ def test_docstring_examples():
         for test in finder.find(module, globs={"ons": ons}):
             runner.run(test)
         failed, tried = failed + runner.failures, tried + runner.tries
-    # functions of the C core are not found through their module
+    # a DocTestFinder does not find the C core's functions
     runner = doctest.DocTestRunner()
     runner.run(doctest.DocTestParser().get_doctest(ons.softmax.__doc__, {}, "softmax", None, 0))
     assert failed + runner.failures == 0 and tried >= 2 and runner.tries >= 2, sys.stdout

@@ -1,4 +1,4 @@
-"""What type checkers must find: mypy and pyright read this file, nothing runs it."""
+"""Mistakes and types that type checkers must find. mypy and pyright read this file. Nothing runs it."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
@@ -19,7 +19,7 @@ class Tensor:
 
 
 class Series:
-    """Stands for what NumPy can convert, as a pandas Series."""
+    """Stands for an object that NumPy can convert, like a pandas Series."""
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray[Any]:
         raise NotImplementedError
@@ -38,9 +38,9 @@ counts: NDArray[np.int64] = np.zeros(3, np.int64)
 mask: NDArray[np.bool_] = np.zeros(3, np.bool_)
 tensor = Tensor()
 series = Series()
-bfloat16: type[np.generic] = np.float32  # as ml_dtypes states it
+bfloat16: type[np.generic] = np.float32  # the type that ml_dtypes states
 
-# a float type gives itself; integers, bool and Python's numbers give float64
+# a float type gives itself; integers, bools and Python numbers give float64
 assert_type(ons.softmax(half), NDArray[np.float16])
 assert_type(ons.softmax(single, axis=0), NDArray[np.float32])
 assert_type(ons.log_softmax(double, (0, 1)), NDArray[np.float64])
@@ -50,7 +50,7 @@ assert_type(ons.softmax(1.0), np.float64)
 assert_type(ons.softmax([1.0, 2.0]), NDArray[np.float64])
 assert_type(ons.softmax([[1, 2], [3, 4]]), NDArray[np.float64])
 
-# dtype= says the result's; out= is the result
+# dtype= is the result's type; out= is the result
 assert_type(ons.softmax(single, dtype=np.float64), NDArray[np.float64])
 assert_type(ons.softmax(counts, dtype=np.dtype(np.float32)), NDArray[np.float32])
 assert_type(ons.softmax(single, dtype="float16"), NDArray[np.floating[Any]])
@@ -66,7 +66,7 @@ assert_type(ons.softmax(tensor, -1, where=tensor, scale=0.5), Tensor)
 assert_type(ons.logsumexp(tensor, keepdims=True), Tensor)
 assert_type(ons.softmax_backward(tensor, tensor), Tensor)
 
-# what NumPy converts gives a NumPy array
+# an object that NumPy converts gives a NumPy array
 assert_type(ons.softmax([single, single]), NDArray[np.floating[Any]])
 assert_type(ons.softmax(series), NDArray[np.floating[Any]] | Any)
 
@@ -97,6 +97,7 @@ ons.distributed.softmax(tensor)
 assert_type(ons.plan(single), ons.Plan)
 assert_type(ons.plan((4096, 32000), device="cuda", operation="softmax_topk", k=5), ons.Plan)
 assert_type(ons.explain([1, 2, 3], method="split", parts=3), ons.Trace)
+assert_type(ons.explain([1, 2], operation="softmax_backward", grad=[0, 1]).grad, tuple[float, ...])
 for method in ons.methods("cpu", operation="logsumexp"):
     ons.logsumexp(single, method=method.name)
 
@@ -111,4 +112,5 @@ ons.softmax(single, dim=1)  # type: ignore[call-overload]  # pyright: ignore[rep
 ons.logsumexp(single, out=single)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 ons.softmax_topk(single)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 ons.plan((3, 4), operation="topk")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+ons.explain([1, 2], operation="normalizer")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 ons.explain([1, 2], method="auto")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

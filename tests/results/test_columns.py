@@ -1,5 +1,5 @@
-"""Rows that lie side by side, as the pixels of an image have their channels, most of them short: they are the
-rows one by one, and nothing around them is touched."""
+"""Rows that lie side by side in memory, like an image's channels, mostly short. Each gives the result that it
+gives alone, and nothing around them is touched."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from support import same_bits
 
 import onsoftmax as ons
 
-OUTSIDE = 1232  # in every type
+OUTSIDE = 1232  # a number that every type holds
 
 
 def framed(shape, dtype, shift):
-    """An array within a larger one full of OUTSIDE, and the larger one; its rows are a gap apart."""
+    """An array within a larger one full of OUTSIDE, and the larger one. There is a gap between its rows."""
     *outer, N, across = shape
     room = np.full((*outer, N + 2, across + 5 + shift), OUTSIDE, dtype)
     return room[..., 1:-1, shift : shift + across], room
@@ -49,7 +49,7 @@ def test_columns_are_rows(N, dtype):
 @pytest.mark.parametrize("across", [349_525, 350_003, 352_256])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_past_the_caches(across, threads):
-    """With y on a cache line or off it, each of its rows elsewhere."""
+    """y begins on a cache line or off it. Its rows begin at different places of a line."""
     x = np.random.default_rng(across).standard_normal((2, 3, across), dtype=np.float32)
     assert ons.plan(x, 1).form == "column" and x.nbytes >= 1 << 22
     for shift in (0, 1, 11):
@@ -65,10 +65,10 @@ def test_past_the_caches(across, threads):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("across", [6, 15, 16, 17, 50, 64, 100, 255, 257, 512, 1003])
 def test_long_columns_past_the_caches(across, dtype):
-    """Whose rows follow each other, or are apart; one strip goes on where another ends, or does not."""
+    """y's rows follow each other or are apart. A strip begins where another one ends, or does not."""
     N = (1 << 19) // (across * np.dtype(dtype).itemsize) + 2
     x = (3 * np.random.default_rng(across).standard_normal((2, N, across))).astype(dtype)
-    x[1, 5, across // 2], x[0, 7, 0] = 1e5, np.nan  # relative to its maximum, and without a softmax
+    x[1, 5, across // 2], x[0, 7, 0] = 1e5, np.nan  # one row is relative to its maximum, one is NaN
     assert ons.plan(x, 1).form == "column" and x.nbytes >= 1 << 20
     expected = ons.softmax(np.ascontiguousarray(np.moveaxis(x, 1, -1)))
     for threads in (1, 3):
@@ -111,7 +111,7 @@ def test_odd_columns_among_others(N):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
 @pytest.mark.parametrize("result", [None, np.float32, np.float16, ml_dtypes.bfloat16])
 def test_other_types_and_scales(dtype, result, scale):
-    """Converted and scaled on the way, or not, past the caches and within."""
+    """Rows are converted and scaled on the way or not. Results go past the caches or stay in them."""
     if result is not None and dtype == np.float64:
         pytest.skip("float64 gives float64")
     for shape in ((2, 3, 37), (5, 21, 16), (1, 100, 129), (2, 300, 70), (1, 1000, 1203), (1, 3, 350_003)):
@@ -132,7 +132,8 @@ def test_other_types_and_scales(dtype, result, scale):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 @pytest.mark.parametrize("shape", [(2, 3, 37), (5, 21, 16), (3, 100, 129), (2, 500, 1203), (1, 3, 350_003)])
 def test_a_scale_for_each_column(shape, dtype):
-    """Which floats hold, or hold not; one for each, for each of a dimension, or every second in memory."""
+    """Scales that float32 holds, and others. One for each column, one for each index of a dimension, and an
+    array with a stride of two."""
     rng = np.random.default_rng(5)
     x = (3 * rng.standard_normal(shape)).astype(dtype)
     x[0, 0, :2] = -np.inf
@@ -155,7 +156,7 @@ def test_a_scale_for_each_column(shape, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 @pytest.mark.parametrize("shape", [(2, 3, 37), (5, 21, 16), (3, 100, 129), (1, 1000, 1203), (1, 3, 350_003)])
 def test_masks(shape, dtype):
-    """What is excluded is 0, also in rows that are NaN, and whatever lies there."""
+    """Excluded elements give 0, even in a NaN row, and have no effect."""
     rng = np.random.default_rng(11)
     x = (3 * rng.standard_normal(shape)).astype(dtype)
     masks = [rng.random(shape) < 0.8, rng.random(shape[1:]) < 0.8, rng.random((shape[0], 1, shape[2])) < 0.8]

@@ -1,4 +1,4 @@
-"""Whole rows that are converted, scaled and masked on their way have the bits of `online`."""
+"""Rows that are converted, scaled and masked on the way have the bits of `online`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_types(of, to):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("N", [9, 20, 48, 200, 300, 700])
 def test_masked_rows_without_a_softmax(dtype, N):
-    """What is excluded is 0 beside NaN too, and so is all of a row of which nothing is left."""
+    """Excluded elements give 0 even beside NaN. A row without any allowed element gives 0."""
     x, where, _ = rows_of(140, N, dtype)
     where[[3, 5, 6, 9, 12], :2] = True, False
     x[3, where[3].argmax()] = np.nan
@@ -57,7 +57,7 @@ def test_masked_rows_without_a_softmax(dtype, N):
 
 @pytest.mark.parametrize("N", [10, 32, 64, 100, 333, 1000])
 def test_results_past_the_caches(N):
-    """Large results, at any alignment, with gaps between rows and without, are those of a few rows."""
+    """Large results, at any alignment, with and without gaps between rows, are the results of a few rows."""
     rows = (1 << 20) // N + 5
     x, where, _ = rows_of(rows, N, np.float32)
     x[1] = np.nan

@@ -1,4 +1,4 @@
-"""CONTRACT's table of edges, axes of every kind, and arrays in every kind of memory."""
+"""The contract's table of edges, all kinds of axes, and arrays in all kinds of memory."""
 
 import itertools
 
@@ -26,7 +26,7 @@ class TestSpecialValues:
     LENGTHS = (1, 2, 9, 40, 300, 2500)
 
     def check(self, dtype, method, length, special, result):
-        """`special` among ordinary numbers, at the beginning, within and at the end; row and column form."""
+        """Puts `special` among ordinary numbers: first, in the middle and last, in row and column form."""
         for place in {0, length // 2, length - 1}:
             x = np.linspace(-3, 3, length).astype(dtype)
             x[place] = special
@@ -46,8 +46,8 @@ class TestSpecialValues:
             self.check(dtype, method, length, special, result)
 
     def test_every_class_of_nan(self, dtype, method):
-        """Quiet and signalling ones of either sign; the payload low, high, all ones, or R's NA. core_checks.c
-        has them in every conversion, with masks and scales."""
+        """Quiet and signalling NaN of both signs. The payload is low, high, all ones, or R's NA.
+        core_checks.c has them in every conversion, with masks and scales."""
         size = np.dtype(dtype).itemsize
         integers, fraction = np.dtype(f"u{size}"), {2: 10, 4: 23, 8: 52}[size]
         if dtype == BFLOAT16:
@@ -145,7 +145,6 @@ def test_zero_dimensional(dtype, method):
 @each_dtype
 @each_method
 def test_rows_of_one_element_are_1(dtype, method, rng):
-    """Exactly: nothing is left to round."""
     x = (20 * rng.standard_normal((50, 1))).astype(dtype)
     for axis in (-1, ()):
         assert (ons.softmax(x, axis, method=method) == 1).all()
@@ -167,7 +166,7 @@ def test_every_axis(method, rng):
 @each_dtype
 @each_method
 def test_axes_that_do_not_join(dtype, method, rng):
-    """Rows whose elements lie in several pieces of memory, over tile and block lengths."""
+    """The elements of a row lie in several pieces of memory. Rows exceed tiles and blocks."""
     x = (3 * rng.standard_normal((6, 5, 70, 9))).astype(np.float32).astype(dtype)
     for axis in ((0, 2), (1, 3), (0, 1, 3), (0, 3)):
         for array in (x, x[::-1, ::2, ::-3], x.transpose(2, 0, 3, 1), x[:, :1]):
@@ -212,7 +211,7 @@ def test_layouts(dtype, swapped, rng):
 
 
 def test_memory_order_of_converted_inputs():
-    """Integers, and another result type: still the input's memory order."""
+    """Integers, and inputs whose result has another type, keep their memory order."""
     for x in (np.zeros((3, 4, 5), int).transpose(1, 2, 0), np.zeros((3, 4, 5), bool).transpose(2, 0, 1)):
         assert ons.softmax(x).strides == np.empty_like(x, np.float64).strides
     x = np.zeros((3, 4, 5), np.float32).transpose(1, 2, 0)

@@ -1,5 +1,5 @@
-"""softmax_backward and log_softmax_backward: on every instruction set, beside torch's autograd and finite
-differences, and what they refuse."""
+"""softmax_backward and log_softmax_backward: every instruction set, torch's autograd, finite differences, and
+errors."""
 
 import numpy as np
 import oracle
@@ -74,7 +74,7 @@ def test_autograd(forward, backward):
 
 
 def test_the_gradient_of_a_row_of_minus_infinity_is_nan():
-    """As softmax's result is: where such rows may come, `where` excludes them, and gives 0."""
+    """softmax's result is NaN too. With `where`, such a row gives 0."""
     x = np.array([[-np.inf, -np.inf], [0.0, 1.0]])
     where = np.isfinite(x)
     for forward, backward in PAIRS:

@@ -1,4 +1,4 @@
-"""Every method on every instruction set of this processor, and the list of methods itself."""
+"""Every method on every instruction set of this processor, and the list of methods."""
 
 import re
 import typing
@@ -29,7 +29,8 @@ def test_the_bits_of_a_row_in_any_array(isa):
 
 
 def test_the_log_of_one_row_and_of_many():
-    """Rows whose sum is a tie: the logarithm of one row rounded otherwise than that of many."""
+    """The sum is a tie between two floats. The logarithm of one row once rounded differently than that of
+    many."""
     row = np.r_[-np.ones(12), np.zeros(5)]
     for f in (ons.log_softmax, ons.logsumexp):
         for dtype in (np.float32, np.float64):
@@ -42,7 +43,6 @@ def test_the_log_of_one_row_and_of_many():
 
 
 def test_checks_can_fail():
-    """The matrix notices a wrong element."""
     from isa_checks import check_result
 
     x = np.arange(300, dtype=np.float32)[None] / 50
@@ -63,7 +63,7 @@ def test_methods_lists_what_runs_here():
 
 
 def test_methods_of_other_devices():
-    """The list does not depend on what the machine has."""
+    """The list is the same on every machine."""
     on_gpu = ons.methods("cuda")
     assert ons.methods() == on_gpu and on_gpu[:5] == ons.methods("cpu")
     further = ["fused_warp", "fused_block", "online_block", "cluster", "grid"]
@@ -84,10 +84,11 @@ def test_the_types_have_all_names():
         *typing.get_args(_types.OperationName)
     }
     assert typing.get_args(_types.ExplainedMethod) == tuple(_explain.METHODS)
+    assert typing.get_args(_types.ExplainedOperation) == tuple(_explain.OPERATIONS)
 
 
 def test_methods_of_an_operation():
-    """Those that plan takes for it, and how often they read and write the array."""
+    """The methods that plan takes for an operation, and how often they read and write the array."""
     assert [m.name for m in ons.methods("cpu", operation="softmax_topk")] == ["online", "split"]
     assert [m.name for m in ons.methods("cpu", operation="softmax_backward")] == ["online", "fused", "split"]
     on_gpu = ons.methods("cuda", operation="softmax_topk")
@@ -112,7 +113,7 @@ def test_methods_of_an_operation():
 
 
 def test_summaries_are_true_of_every_operation():
-    """They are the same for all."""
+    """All operations share the summaries."""
     for operation in typing.get_args(_types.OperationName):
         for method in ons.methods(operation=operation):
             assert not re.search("divide|exponential|two passes|three passes", method.summary)
@@ -124,9 +125,9 @@ def test_naive_overflows_by_design():
     for dtype, over in ((np.float32, 89.0), (np.float64, 710.0)):
         assert np.isnan(ons.softmax(np.array([0, over], dtype), method="naive")[1])
         assert np.isfinite(ons.softmax(np.array([0, over - 1.5], dtype), method="naive")).all()
-    # a sum that overflows, of exponentials that do not
+    # the exponentials are finite, but their sum overflows
     np.testing.assert_array_equal(ons.softmax(np.full(200, 10, np.float16), method="naive"), 0)
-    # what underflows in every element is 0 / 0
+    # every element underflows, and 0 / 0 is NaN
     assert np.isnan(ons.softmax(np.full(3, -200, np.float32), method="naive")).all()
     for method in set(METHODS) - {"naive"}:
         np.testing.assert_allclose(ons.softmax(np.full(3, -200, np.float32), method=method), 1 / 3, rtol=1e-6)
@@ -161,13 +162,13 @@ def test_plan_of_a_shape_is_that_of_an_array():
             assert ons.plan(shape, axis, dtype=dtype) == ons.plan(np.zeros(shape, dtype), axis)
     assert ons.plan((8, 8)).compute == "float32"
     assert ons.plan(np.zeros((8, 8)), dtype="float32").compute == "float64"
-    assert ons.plan((1 << 20, 1 << 20)).rows == 1 << 20  # nothing is allocated
+    assert ons.plan((1 << 20, 1 << 20)).rows == 1 << 20  # plan allocates nothing
     assert ons.plan((1 << 20,), num_threads=1).threads == 1
 
 
 @pytest.mark.parametrize("form", ["row", "column"])
 def test_plan_chooses_by_shape(form):
-    """Short rows are kept in the caches, a few long ones split, many long ones go in two reads."""
+    """Short rows stay in the caches, a few long rows are split, and many long rows take two reads."""
     shapes = [(100, 100), (1000, 1 << 19)] + ([(1, 1 << 22)] if form == "row" else [])
     plans = [ons.plan(s if form == "row" else s[::-1], -1 if form == "row" else 0) for s in shapes]
     assert [p.method for p in plans] == ["fused", "online", "split"][: len(plans)]

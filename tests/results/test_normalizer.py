@@ -1,4 +1,4 @@
-"""Normalizer: parts of rows that merge to the same bits in any order, and finish as the whole row does."""
+"""Normalizer: parts of rows merge to the same bits in any order, and finish like the whole row."""
 
 import doctest
 import functools
@@ -71,7 +71,8 @@ def test_m_and_d(dtype, axis, shape):
     data=st.data(),
 )
 def test_no_order_and_no_grouping_shows(x, dtype, cuts, data):
-    """Nor in the packed bits, of any numbers but float64 beyond 2^40: NaN, inf, both zeros are among them."""
+    """Not even in the packed bits, for NaN, inf, both zeros and all other numbers except float64 beyond
+    2^40."""
     with np.errstate(over="ignore"):
         x = (np.where(np.abs(x) > 2.0**40, np.sign(x) * 2.0**40, x) if dtype == np.float64 else x).astype(
             dtype
@@ -103,7 +104,8 @@ def test_no_order_shows_in_long_rows(offset):
 
 @each_type
 def test_bits_of_online(dtype):
-    """Of parts of 128 n elements. d differs by roundings of float64, which show in an element of 2^27."""
+    """The parts have multiples of 128 elements. d may differ by float64 roundings, which show in one of 2^27
+    elements."""
     rng = np.random.default_rng(3)
     x = rng.uniform(0, 5, (8, 20000)).astype(dtype)
     parts = cut(x, 128 * rng.integers(0, 150, 7))
@@ -145,7 +147,7 @@ def test_any_cuts_keep_the_bounds(x, near, dtype, cuts):
 
 
 def test_beyond_the_largest_place():
-    """Rows of float64 whose references are their m."""
+    """float64 rows whose reference is their own m."""
     x = 2.0**45 + np.array([[0.0, -1, 3, -700, 2, 5], [0, 1, 2, 3, -1e5, 0.5]])
     row = merged([ons.normalizer(part) for part in cut(x, [2, 3, 5])])
     np.testing.assert_array_equal(row.m, x.max(-1))
@@ -236,14 +238,14 @@ def test_a_packed_state_takes_the_type_of_what_comes():
 @pytest.mark.parametrize("rows", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("scale", [3.7, np.array([3.7, -0.3])])
 def test_chunks_of_another_type_have_the_products_of_the_rows(rows, scale):
-    """A product of 10^4 that is rounded otherwise would change each element by up to 5e-4."""
+    """If a product of 10^4 were rounded differently, each element would change by up to 5e-4."""
     kind = np.dtype(ml_dtypes.bfloat16) if rows == "bfloat16" else np.dtype(rows)
     x = (2700 + 0.03 * np.random.default_rng(6).standard_normal((2, 500))).astype(kind)
     row = ons.normalizer(x, scale=np.reshape(scale, (-1, 1)) if np.ndim(scale) else scale)
     exact = row.softmax(x).astype(float)
     for chunk in (x, x.astype(np.float32), x.astype(np.float64)):
         if not np.array_equal(chunk.astype(kind), x) or not np.array_equal(chunk, x):
-            continue  # float64 rows are no float32
+            continue  # float32 does not hold the float64 rows
         for dtype in (None, "float32", "float64"):
             y = row.softmax(chunk, dtype=dtype)
             eps = max(float(ml_dtypes.finfo(kind).eps), float(ml_dtypes.finfo(y.dtype).eps))
@@ -267,7 +269,7 @@ def test_a_value_never_changes():
 
 
 def test_scales_are_compared_by_value():
-    """However they are kept: by another list, by an array or tensor of equal numbers, after a pickle."""
+    """However a scale is stored: another list, an array or tensor of equal numbers, or a copy by pickle."""
     x = np.random.default_rng(7).standard_normal((3, 40))
     column = [[1.0], [2.0], [np.nan]]
     scales = [column, np.array(column)]
@@ -284,7 +286,7 @@ def test_scales_are_compared_by_value():
 
 
 def test_chunks_without_a_floating_type():
-    """They are taken as of the rows'; in softmax they have the type of any list."""
+    """update takes them in the rows' type. softmax gives them the type of any list."""
     for dtype in TYPES:
         row = ons.normalizer(np.ones((2, 3), dtype))
         wanted = row.update(np.array([[1, 2], [3, 4]], dtype)).packed
@@ -402,7 +404,7 @@ def test_errors(call, error, text):
 
 @each_type
 def test_equal_elements_have_d_their_number(dtype):
-    """d is relative to what the arithmetic makes of e^m; it was 0.99999998 for one element of float32."""
+    """d is relative to the arithmetic's own e^m. It was once 0.99999998 for a single float32 element."""
     rng = np.random.default_rng(1)
     for value in (0, 50, -3.3, 0.1, 1e4, 2e4, -3e4, *(20 * rng.standard_normal(9))):
         for count in (1, 2, 3, 7, 49, 1000):
@@ -414,7 +416,7 @@ def test_equal_elements_have_d_their_number(dtype):
 
 @each_type
 def test_no_logarithm_is_above_0(dtype):
-    """It was where m is alone, by what the way into the packed state and back had rounded."""
+    """It once was above 0 where m is alone, because packing and unpacking the state rounded."""
     rng = np.random.default_rng(1)
     for m in (0, 50, -3.3, 0.1, 1e4, 2e4, -3e4, *(20 * rng.standard_normal(200))):
         for others in ([], [-np.inf], m - rng.uniform(20, 60, 3), [m - 1e-3]):

@@ -1,5 +1,5 @@
-"""How exact the results are, and that the same row has the same bits. The errors on every instruction set at
-CONTRACT's lengths stand in isa_checks.numerics, which test_methods.py runs."""
+"""The accuracy of the results, and the same bits for the same row. isa_checks.numerics has the errors on
+every instruction set at the contract's lengths. test_methods.py runs it."""
 
 import numpy as np
 import oracle
@@ -18,13 +18,13 @@ def assert_exact(y, x, axis=-1, **keywords):
 
 
 def test_oracle_against_mpmath(rng):
-    """The yardstick itself: longdouble beside 60 digits."""
+    """Checks the oracle itself: longdouble against 60 digits."""
     for scale, offset in ((1, 0), (30, -1000), (200, 1e6)):
         x = scale * rng.standard_normal(50) + offset
         exact = oracle.softmax_mpmath(x)
         pairs = zip(exact, oracle.softmax(x), strict=True)
         found = [float((v - float(y)) / v) for v, y in pairs if v > 1e-300]
-        assert max(map(abs, found)) < 2.0**-52  # float(y) alone is 2^-53 off
+        assert max(map(abs, found)) < 2.0**-52  # float(y) alone has an error of 2^-53
 
 
 @pytest.mark.parametrize("dtype", WIDE_DTYPES, **ids)
@@ -49,8 +49,8 @@ ONE_WAY = (
 
 @pytest.mark.parametrize("method", STABLE_METHODS)
 def test_errors_that_all_go_one_way(method):
-    """float32's bits of a row that a search found: the last element errs one way, all others the other way.
-    It was 4.69 eps off with AVX-512 and 4.02 with AVX2."""
+    """A search found this float32 row: the last element errs in one direction, all others in the other. Its
+    error was 4.69 eps with AVX-512 and 4.02 with AVX2."""
     others = np.array([int(word, 16) for word in ONE_WAY.split()], np.uint32)
     x = np.append(np.repeat(others, 16), np.uint32(0xC24491C5)).view(np.float32)
     found = [
@@ -93,25 +93,25 @@ def test_subnormal_results_are_kept(dtype):
 
 @pytest.mark.parametrize("narrow", NARROW_DTYPES, **ids)
 def test_float64_arithmetic_is_rounded_once(narrow, rng):
-    """float64 in, 16 bits out: no float32 on the way, where a second rounding would show."""
+    """float64 input and a 16-bit result. Rounding to float32 in between would round twice."""
     x = rng.standard_normal((2000, 40))
     assert_exact(ons.softmax(x, dtype=narrow), x, compute=np.float64)
     y32 = ons.softmax(x, dtype=np.float32)
     assert_exact(y32, x, compute=np.float64)
     assert same_bits(y32, ons.softmax(x).astype(np.float32))
-    # 1/2 - 2^-40 lies below the middle of two float16 results only by what float32 would round away
+    # 1/2 - 2^-40 lies below the middle of two float16 results, by less than float32 shows
     x = np.log(np.array([0.5 + 2.0**-13 - 2.0**-45, 0.5 - 2.0**-13 + 2.0**-45]))
     assert_exact(ons.softmax(x, dtype=narrow), x, compute=np.float64)
 
 
 @pytest.mark.parametrize("method", STABLE_METHODS)
 def test_float64_to_16_bits_is_the_float64_result_rounded_once(method, rng):
-    """To the last bit, as docs/contract.md says, and not the float32 result rounded."""
+    """To the last bit, as docs/contract.md says. It is not the float32 result rounded."""
     x = 3 * rng.standard_normal((2000, 400))
     wide = ons.softmax(x, method=method)
     assert same_bits(ons.softmax(x, method=method, dtype=np.float16), wide.astype(np.float16))
     assert not same_bits(wide.astype(np.float32).astype(np.float16), wide.astype(np.float16))
-    if BFLOAT16:  # 7 bits of float64's 52, to nearest even; ml_dtypes goes by float32
+    if BFLOAT16:  # 7 of float64's 52 bits, to nearest even; ml_dtypes rounds to float32 first
         wide_bits = bits(wide)
         kept = (wide_bits + (1 << 44) - 1 + (wide_bits >> 45 & 1)) >> 45 << 45
         once = kept.view(np.float64).astype(BFLOAT16)
@@ -122,7 +122,7 @@ def test_float64_to_16_bits_is_the_float64_result_rounded_once(method, rng):
 @pytest.mark.parametrize("method", STABLE_METHODS)
 @pytest.mark.parametrize("dtype", WIDE_DTYPES, **ids)
 class TestHugeLogits:
-    """Rows whose |m| is beyond what the exponential takes without shifting."""
+    """Rows whose |m| is too large for the exponential to take without shifting."""
 
     @pytest.mark.parametrize("offset", [16383.5, 16385.0, -16383.5, -16385.0, 1e5, -1e6, 4e6, -4e6])
     def test_offsets(self, dtype, method, offset, rng):
@@ -134,7 +134,7 @@ class TestHugeLogits:
             assert same_bits(np.ascontiguousarray(columns.T), y)
 
     def test_one_huge_row_beside_small_ones(self, dtype, method, rng):
-        """What lies beside a row in a strip of columns does not change its bits."""
+        """A row's bits do not depend on the other rows in a strip of columns."""
         x = (3 * rng.standard_normal((40, 700))).astype(dtype)
         alone = np.stack([ons.softmax(row, method=method) for row in x])
         for row, offset in ((0, 1e5), (17, -3e5), (39, 2e4), (20, np.inf), (21, np.nan), (22, -np.inf)):
@@ -158,7 +158,7 @@ class TestHugeLogits:
                 assert_exact(ons.softmax(columns, 0, method=method), columns, 0)
 
     def test_early_tiles_far_below_the_rest(self, dtype, method):
-        """The running maximum of a first tile may be any number, and leaves nothing behind."""
+        """The running maximum of the first tile may be any number. It leaves no trace."""
         top = 37 if dtype == np.float32 else 307
         for exponent in np.arange(3, top, 0.25 if dtype == np.float32 else 1.25):
             for sign, rest in ((-1, 0.999), (1, 1.0), (-1, 1.0)):
@@ -232,7 +232,7 @@ class TestSameBits:
 
 
 def test_offsets_leave_errors_as_they_are(rng):
-    """Integers as logits: adding a constant is exact, so the answer must be the same to rounding."""
+    """The logits are integers, so adding a constant is exact. The answer must stay the same to rounding."""
     x = rng.integers(-20, 20, (50, 200)).astype(np.float32)
     y = ons.softmax(x)
     for offset in (1000, -1000, 2.0**20, -(2.0**22)):

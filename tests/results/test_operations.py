@@ -1,4 +1,4 @@
-"""log_softmax and logsumexp, on every instruction set; and what is said of operations."""
+"""log_softmax and logsumexp on every instruction set, and the texts about operations."""
 
 import numpy as np
 import oracle

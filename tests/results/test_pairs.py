@@ -1,5 +1,5 @@
-"""The pairs of rows, and rows finished by given ones: _core.normalizer and _core.finish, on every instruction
-set. core_checks.c compares methods and forms to the bit."""
+"""The pairs of rows, and rows finished by given pairs: _core.normalizer and _core.finish, on every
+instruction set. core_checks.c compares methods and forms to the bit."""
 
 import itertools
 
@@ -56,7 +56,7 @@ def test_special_rows():
 @pytest.mark.parametrize("offset", [0, 16384, -16383.5, 1e30])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_parts(dtype, offset):
-    """Of three parts, one of them empty, in each type; the rows finish in their parts too."""
+    """Three parts, one of them empty, in each type. The rows are also finished part by part."""
     rng = np.random.default_rng(2)
     x = (3 * rng.standard_normal((4, 3000)) + offset).astype(dtype)
     parts = x[:, :1024], x[:, 1024:1024], x[:, 1024:]

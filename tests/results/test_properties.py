@@ -1,4 +1,4 @@
-"""Properties that hold for any array, searched by hypothesis; and a few hundred cases of random_cases.py."""
+"""Properties of any array, searched by hypothesis, and a few hundred cases of random_cases.py."""
 
 import numpy as np
 import oracle
@@ -24,7 +24,6 @@ shapes = npst.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=6) | st.
 
 @st.composite
 def arrays(draw, dtypes=DTYPES, elements=None, shape=shapes):
-    """An array of any values, in any place of memory."""
     dtype = draw(st.sampled_from(list(dtypes)))
     limits = {"min_value": -60000, "max_value": 60000, "allow_subnormal": False, "width": 32}
     elements = st.floats(**limits) if elements is None else elements
@@ -101,7 +100,7 @@ def test_rows_sum_to_one(x, method):
 
 @given(finite, st.integers(-(2**15), 2**15), methods)
 def test_a_constant_changes_nothing(x, offset, method):
-    """Multiples of 1/4 below 2^17 stay exact under the sum."""
+    """Multiples of 1/4 below 2^17, so that adding the constant is exact."""
     x = np.round(4 * x) / x.dtype.type(4)
     shifted = x + x.dtype.type(offset)
     tiny = np.finfo(x.dtype).smallest_normal
@@ -112,7 +111,6 @@ def test_a_constant_changes_nothing(x, offset, method):
 
 @given(finite, st.randoms(use_true_random=False), methods)
 def test_permutation(x, random, method):
-    """Elements trade places, and so do their results."""
     order = list(range(x.shape[-1]))
     random.shuffle(order)
     y = ons.softmax(x, method=method)

@@ -1,4 +1,4 @@
-"""SciPy's own tests of softmax, log_softmax and logsumexp, run on ours."""
+"""SciPy's own tests of softmax, log_softmax and logsumexp, run on our functions."""
 
 import functools
 import re
@@ -10,7 +10,7 @@ from support import run_python
 import onsoftmax as ons
 
 scipy_tests = pytest.importorskip("scipy.special.tests.test_logsumexp", reason="needs SciPy with its tests")
-if not hasattr(scipy_tests, "TestSoftmax"):  # where SciPy 1.11 and older keep them
+if not hasattr(scipy_tests, "TestSoftmax"):  # SciPy 1.11 and older keep them elsewhere
     scipy_tests = pytest.importorskip("scipy.special.tests.test_softmax", reason="SciPy has none")
 
 calls = []
@@ -18,7 +18,7 @@ calls = []
 
 @functools.wraps(ons.softmax)
 def softmax(x, axis=None):
-    """SciPy's softmax takes all axes together where none is given."""
+    """Without an axis, SciPy's softmax takes all axes together."""
     calls.append(axis)
     return ons.softmax(x, axis=axis)
 
@@ -52,14 +52,14 @@ def test_scipys_tests_can_fail(monkeypatch):
 
 
 def test_logarithms_of_scipy(tmp_path):
-    """All of SciPy's tests of both, by scipy_shim.py, but one: the logarithm of 1 + e^-40, of which what
-    CONTRACT promises, 2 eps of max(1, its size), is 0."""
+    """scipy_shim.py runs all of SciPy's tests of both functions, except the logarithm of 1 + e^-40. The
+    contract's 2 eps of max(1, its size) allow 0 for it."""
     if not hasattr(scipy_tests, "TestLogSumExp"):
         pytest.skip("the tests of an older SciPy")
     options = ["-q", "-p", "scipy_shim", "-p", "no:cacheprovider", "-W", "ignore", "--rootdir", str(tmp_path)]
     wanted = "(LogSumExp or LogSoftmax) and not gh18295"
     arguments = ["-m", "pytest", *options, "-k", wanted, "--pyargs", scipy_tests.__name__]
-    done = run_python(arguments, PYTEST_ADDOPTS=None)  # one process, whose calls are counted
+    done = run_python(arguments, PYTEST_ADDOPTS=None)  # one process, so that calls are counted
     assert done.returncode == 0, done.stdout[-2000:]
     calls = re.search(r"calls: \{'log_softmax': (\d+), 'logsumexp': (\d+)\}", done.stdout)
     assert calls and int(calls[1]) > 5 and int(calls[2]) > 30, done.stdout[-2000:]
@@ -77,7 +77,8 @@ def test_beside_scipy(rng):
 
 
 def test_digits():
-    """Logistic regression on scikit-learn's digits: decision values -> the model's own probabilities."""
+    """Logistic regression on scikit-learn's digits: softmax of its decision values gives its
+    probabilities."""
     datasets = pytest.importorskip("sklearn.datasets")
     linear_model = pytest.importorskip("sklearn.linear_model")
     images, digits = datasets.load_digits(return_X_y=True)

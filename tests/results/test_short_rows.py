@@ -1,4 +1,4 @@
-"""Many rows at once: rows of every length and number, whatever lies around them, are the rows one by one."""
+"""Many rows at once: rows of every length and number, in any surroundings, give what each gives alone."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rows_together_are_rows_alone(dtype, rows):
 @pytest.mark.parametrize("N", [3, 16, 20, 64, 300, 400, 700, 2000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_odd_rows_among_others(N, dtype):
-    """NaN, inf, far and empty rows beside ordinary ones, at every place of a batch."""
+    """NaN, inf, far and empty rows beside ordinary rows, at every place of a batch."""
     rng = np.random.default_rng(N)
     x = rng.standard_normal((80, N)).astype(dtype)
     plain = ons.softmax(x)
@@ -81,7 +81,7 @@ def test_odd_rows_among_others(N, dtype):
 
 @pytest.mark.parametrize("N", [3, 17, 64, 128, 320, 333, 344, 1000, 5000])
 def test_results_past_the_caches(N):
-    """Large results are written another way; at any alignment, with gaps between rows and without."""
+    """Large results take another way to memory: at any alignment, with and without gaps between rows."""
     rows = (1 << 21) // N + 3
     x = np.random.default_rng(0).standard_normal((rows, N), dtype=np.float32)
     small = np.concatenate([ons.softmax(part) for part in np.array_split(x, 8)])

@@ -1,4 +1,4 @@
-"""softmax_topk: on every instruction set, beside an exact one and torch, and what it refuses."""
+"""softmax_topk on every instruction set, beside an exact one and torch, and its errors."""
 
 import itertools
 import pickle

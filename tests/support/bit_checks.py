@@ -1,9 +1,11 @@
-"""Checks that the bits of a row depend on its values, N, types, method and processor alone. It takes the same
-rows one by one and many together, along any axis, in any memory, on any number of threads.
+"""Checks that the bits of a row depend only on its values, N, types, method and processor.
+
+It computes the same rows one by one and together, along any axis, anywhere in memory, on any number of
+threads.
 
 python tests/support/bit_checks.py --cases 2000 --seed 1
 
-Prints one line for each difference, with the seed that repeats it alone.
+Prints a line for each difference, with the seed that repeats this case.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ FUNCTIONS = {
 
 
 def values(rng, shape, dtype, cancels=True):
-    """Few values, so that roundings are ties, or many. Now and then a value sends its row another way."""
+    """Few different values, so that roundings are ties, or many. Sometimes one value sends its row another
+    way."""
     wide = np.float64 if dtype == np.float64 else np.float32
     with np.errstate(over="ignore"):
         kind = rng.integers(5)
@@ -64,7 +67,6 @@ def values(rng, shape, dtype, cancels=True):
 
 
 def operands(rng, name, shape, dtype):
-    """The arrays of a call on (rows, N)."""
     x = values(rng, shape, dtype)
     if not name.endswith("backward"):
         return [x]
@@ -75,7 +77,7 @@ def operands(rng, name, shape, dtype):
 
 
 def difference(seed):
-    """Compares some rows with the same rows among others. None if all bits agree, or else the difference."""
+    """Compares some rows alone with the same rows among others. Returns None or the difference in bits."""
     rng = np.random.default_rng(seed)
     name = str(rng.choice(list(FUNCTIONS)))
     function, methods = FUNCTIONS[name]
@@ -93,7 +95,6 @@ def difference(seed):
         options["dtype"] = DTYPES[rng.integers(len(DTYPES))]
 
     def of(lay, some, axis=-1, threads=1):
-        """The rows `some`, laid out by `lay`."""
         keywords = dict(options, num_threads=threads)
         if masks is not None:
             keywords["where"] = lay(masks[some])

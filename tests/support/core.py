@@ -1,4 +1,4 @@
-"""The C core without Python: linked with a C program of the tests, for this machine or for another one."""
+"""The C core without Python, linked with a C program of the tests, for this machine or another one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{CO
 NVCC = shutil.which(os.environ.get("NVCC") or "nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="nvcc is missing")
 
-# The flags with which setuptools compiles the module, so that ccache has the objects already: for this
-# machine, and for the wheel of another machine.
+# The flags with which setuptools compiles the module, so that ccache already has the objects. One list is for
+# this machine, the other for another machine's wheel.
 NATIVE = [flag for name in ("CFLAGS", "CCSHARED") for flag in (sysconfig.get_config_var(name) or "").split()]
 CROSS = ["-fPIC"]
-# The flags of setup.py, and the flags that it is given.
+# The flags of setup.py, and the flags of the environment.
 FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra"]
 FLAGS += os.environ.get("ONSOFTMAX_CFLAGS", "").split()
 
@@ -42,7 +42,6 @@ def skip(missing):
 
 
 def require(*programs):
-    """Raises Missing if one of these programs is missing."""
     if not os.path.isdir(CSRC):
         raise Missing("the C sources are not beside the tests")
     absent = [program for program in programs if shutil.which(program) is None]
@@ -62,8 +61,8 @@ def compile_with(program, *command):
 
 
 def compiled(source, folder, compiler, flags):
-    """The object of a source, in the folder, made once for all programs there. Or the object of the
-    sanitizers' build, which took minutes."""
+    """The object of a source. The folder's programs share it. If there is a sanitizers' build, which took
+    minutes, its object."""
     relative = os.path.relpath(source, ROOT)
     built = os.path.join(os.environ.get("ONSOFTMAX_OBJECTS", ""), os.path.splitext(relative)[0] + ".o")
     if "ONSOFTMAX_OBJECTS" in os.environ and os.path.exists(built):
@@ -87,14 +86,14 @@ def build(program, folder, compiler=COMPILER, flags=(), link=(), parts=CORE):
     for part in parts:
         sources += glob(os.path.join(CSRC, part), recursive=True)
     target = os.path.join(folder, program)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # with sanitizers each takes up to a minute
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # with sanitizers, each source takes up to a minute
         objects = list(pool.map(lambda source: compiled(source, folder, compiler, flags), sorted(sources)))
     compile_with(program, compiler, *flags, *link, "-pthread", "-o", target, *objects, "-lm")
     return target
 
 
 def start(*command):
-    """Starts a program without the sanitizers' libraries. A program built with them has them inside."""
+    """Starts a program without LD_PRELOAD. A program built with sanitizers contains their libraries."""
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     return subprocess.Popen(
         [*map(str, command)], env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -102,6 +101,5 @@ def start(*command):
 
 
 def run(*command):
-    """Runs a program. Returns (what it printed, its exit status)."""
     started = start(*command)
     return started.communicate()[0], started.returncode

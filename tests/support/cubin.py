@@ -1,7 +1,7 @@
-"""What the compiler made of the GPU's kernels, by cuobjdump, without a GPU: the number of kernels in each
-family, their machine code, registers and stack.
+"""Reads the compiled GPU kernels with cuobjdump, without a GPU: the number of kernels in each family, their
+machine code, registers and stack.
 
-python tests/support/cubin.py           a table: for each family the sum of the code, most registers and stack
+python tests/support/cubin.py           prints for each family all code, and the most registers and stack
 python tests/support/cubin.py --record  writes it to cubin_budget.json, for the architectures of this build
 """
 
@@ -30,7 +30,7 @@ class Function(NamedTuple):
     arch: str  # sm_90
     name: str  # demangled
     registers: int
-    stack: int  # bytes of a thread: spills, and arrays that did not fit in registers
+    stack: int  # bytes per thread: spills, and arrays that did not fit in registers
     code: int = 0  # bytes of machine code
 
     @property
@@ -67,7 +67,7 @@ def code_bytes(cuobjdump, library):
 
 
 def functions(library):
-    """Every GPU function of our own in a built module, for each of its architectures."""
+    """Our GPU functions in a built module, for each of its architectures."""
     cuobjdump, demangle = tool("cuobjdump"), tool("cu++filt", "c++filt")
     tool("readelf")
     done = subprocess.run([cuobjdump, "-res-usage", library], capture_output=True, text=True)
@@ -134,7 +134,7 @@ def main():
     if record:
         for kernels in made.values():
             for of in kernels.values():
-                of["registers"] = -(-of["registers"] // 8) * 8  # a GPU gives registers out by eights
+                of["registers"] = -(-of["registers"] // 8) * 8  # a GPU allocates registers by eights
                 of["code"] = -(-int(of["code"] + 1) // 8) * 8
         budget = {**read_budget(), **made}
         with open(BUDGET, "w") as file:

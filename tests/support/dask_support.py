@@ -1,4 +1,4 @@
-"""Helpers that the tests of onsoftmax.dask share."""
+"""Functions that the tests of onsoftmax.dask share."""
 
 from __future__ import annotations
 

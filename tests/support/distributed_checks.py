@@ -122,7 +122,7 @@ def check_gradients_of(x, axis):
             y = getattr(distributed, name)(mine, axis=axis)
             y.backward(dy.to(x.dtype) if values else mine_of(grad, cuts, axis))
             wanted = mine_of(whole.grad, cuts, axis)
-            # besides the rounding here, log_softmax has the rounding of y, which the step is given
+            # log_softmax also has the rounding of y, which the backward step takes
             times = x.shape[axis] ** 0.5 if name == "log_softmax" else 8
             eps = torch.finfo(x.dtype).eps * (64 if x.dtype == torch.float64 else times)
             assert mine.grad.dtype == x.dtype
@@ -188,8 +188,8 @@ def check_gradcheck():
 
 
 def check_hessian_of(x, axis):
-    """Each rank's columns of the Hessian of a sum over the ranks. The terms differ from rank to rank. On the
-    first rank the term is linear, so the gradient of its result is constant there."""
+    """Each rank's columns of the Hessian of a sum over the ranks. The terms differ between ranks. The first
+    rank's term is linear, so the gradient of its result is constant."""
 
     def loss(y, rank):
         return (y * 3).sum() if rank == 0 else (y * 2).sin().sum()
@@ -220,8 +220,8 @@ def check_hessian():
 
 
 def check_bytes():
-    """One collective for each step: 40 bytes a row and rank forward, 16 backward. The second backward step
-    has two: the sums of a gradient's gradient, and the sums of the gradient that follows."""
+    """Each step has one collective: 40 bytes per row and rank forward, 16 backward. The second backward step
+    has two. One exchanges the sums of a gradient's gradient, the other the sums of the gradient after it."""
     sent, all_gather = [], _ranks._all_gather
 
     def counted(everything, mine, group):
@@ -281,7 +281,7 @@ def check_refused():
 
 
 def check_changed_alone():
-    """If the rows of one rank change and the other ranks' do not, each rank gets an error in time."""
+    """Only one rank's rows change. Each rank gets an error in time."""
     x = rows((4, 10), torch.float32)
     distributed.softmax(x)
     begun = time.monotonic()
@@ -361,7 +361,7 @@ def leave(known):
     else:
         raise AssertionError("no error where a rank is gone")
     assert time.monotonic() - begun < TIMEOUT + 5
-    os._exit(0)  # a normal end of the group would wait for the rank
+    os._exit(0)  # a normal end would wait for the rank that left
 
 
 def check_gone_from_the_collective():

@@ -1,5 +1,5 @@
-"""Calls from a thread that treats subnormal numbers as 0, or rounds upward. They run in an interpreter of
-their own, because the first call starts the threads of the pool in that mode."""
+"""Calls from a thread that treats subnormal numbers as 0 or rounds upward. They run in their own interpreter,
+because the first call starts the pool's threads in that mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support import DTYPES, same_bits
 import onsoftmax as ons
 
 X86 = platform.machine() in ("x86_64", "AMD64")
-# The word of fenv_t that has MXCSR or FPCR, the bits for flush to zero and denormals are zero, and for upward
+# The word of fenv_t with MXCSR or FPCR, and its bits for flushing subnormals to zero and for rounding upward.
 WORD, FLUSH, UPWARD = (7, 0x8040, 0x4000) if X86 else (0, 1 << 24, 1 << 22)
 libm = ctypes.CDLL(None)
 
@@ -54,7 +54,6 @@ def halves(x, axis):
 
 
 def merged(x, axis, num_threads):
-    """The softmax of a chunk by the merged pairs of its two halves."""
     first, second = halves(x, axis)
     return first.merge(second).softmax(x)
 

@@ -1,36 +1,36 @@
-/* gpu_errors.cu - how far the exponentials of csrc/cuda/statistic/exponential.cuh err on this GPU,
- * for test_gpu_errors.py, which loads this as a library. */
+/* gpu_errors.cu - the errors of csrc/cuda/statistic/exponential.cuh on this GPU. gpu_errors.py
+ * loads it as a library. */
 #include <cstdint>
 
 #include "../../csrc/cuda/statistic/exponential.cuh"
 
-/* ln2 in two parts: c times the first one is exact. */
+/* ln2 in two parts. c times the first one is exact. */
 constexpr double LN2_HIGH = 0x1.62e42fefap-1, LN2_LOW = 0x1.cf79abc9e3b3ap-40;
 
-/* e^x * 2^-c of a float, to far more digits than it has. */
+/* e^x * 2^-c of a float, to far more digits than a float has. */
 __device__ double exact(float x, double c) { return exp(((double)x - c * LN2_HIGH) - c * LN2_LOW); }
 
-/* The integer c of a maximum. */
+/* The integer c of a row with the maximum m. */
 template <typename Real>
 __device__ Real reference_of(Real m) {
     return arithmetic<Real>::biased_c(m) - arithmetic<Real>::MAGIC;
 }
 
-/* e^x * 2^-c as it is computed, lifted. */
+/* e^x * 2^-c as the kernels compute it, lifted. */
 template <typename Real>
 __device__ Real lifted(Real x, Real c) {
     return exponentials<Real>(c + arithmetic<Real>::MAGIC)(x);
 }
 
-/* A positive double has the order of its bits. */
+/* Positive doubles have the order of their bits. */
 __device__ void keep(unsigned long long *range, double quotient) {
     const unsigned long long bits = (unsigned long long)__double_as_longlong(quotient);
     atomicMin(&range[0], bits);
     atomicMax(&range[1], bits);
 }
 
-/* The least and the largest quotient of what is computed and what is exact, over all floats up to
- * LARGEST of either sign, relative to an even and an odd c. */
+/* The least and the largest quotient of the computed and the exact result, over all floats up to
+ * LARGEST of both signs. Each is relative to an even and an odd c. */
 __global__ void all_floats(unsigned long long *range) {
     const uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
     const uint64_t last = __float_as_uint(LARGEST);
@@ -48,7 +48,8 @@ __global__ void all_floats(unsigned long long *range) {
     keep(range, most);
 }
 
-/* e = what is computed of n elements of a row with the maximum m, *c = its reference. */
+/* e = the computed exponentials of n elements of a row with the maximum m. *c = the row's
+ * reference. */
 template <typename Real>
 __global__ void some(Real *e, double *c, const Real *x, int64_t n, Real m) {
     *c = (double)reference_of(m);
@@ -57,7 +58,7 @@ __global__ void some(Real *e, double *c, const Real *x, int64_t n, Real m) {
         e[i] = lifted(x[i], reference_of(m));
 }
 
-/* All addresses are on the GPU; 0, or CUDA's error. */
+/* Pointers are GPU addresses. Returns 0 or CUDA's error. */
 extern "C" int range_of_all_floats(void *range) {
     all_floats<<<4096, 256>>>(static_cast<unsigned long long *>(range));
     return cudaDeviceSynchronize();

@@ -1,7 +1,7 @@
 """The largest errors of the exponentials on a GPU, and the largest error of a result that a search finds.
 docs/how-it-works.md adds up how large an error may be.
 
-    python tests/support/gpu_errors.py SECONDS    searches so long for each method, and prints what it found
+    python tests/support/gpu_errors.py SECONDS    searches this long for each method, and prints its finds
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def build(folder):
 
 
 def exponentials(library, x, m):
-    """e^x * 2^-c, not lifted, as the GPU computes it for a row with the maximum m. And c."""
+    """(e^x * 2^-c, not lifted, as the GPU computes it for a row with the maximum m; c)"""
     e, c = torch.empty_like(x), torch.empty(1, device=DEVICE, dtype=torch.float64)
     real, call, lift = {
         torch.float32: (ctypes.c_float, library.exponentials_of_floats, 64),
@@ -53,7 +53,7 @@ def exact(x, c):
 
 
 def spread_of_floats(library):
-    """The spread of the errors over all float32 whose maximum is a power of two's, in eps."""
+    """The spread of the errors over all float32, each relative to its own c and the next one, in eps."""
     found = torch.tensor([1 << 62, 0], device=DEVICE)
     torch.cuda.synchronize()
     assert library.range_of_all_floats(ctypes.c_void_p(found.data_ptr())) == 0
@@ -62,7 +62,7 @@ def spread_of_floats(library):
 
 
 def spread_of_doubles(library, count, seed=0):
-    """The spread of the errors over random float64, in eps. NumPy's longdouble shows a tenth of an eps."""
+    """The spread of the errors over random float64, in eps. NumPy's longdouble resolves a tenth of an eps."""
     rng, least, most = np.random.default_rng(seed), np.inf, 0
     high, low = np.longdouble(LN2_HIGH), np.longdouble(LN2_LOW)
     for _ in range(count):
@@ -80,8 +80,8 @@ ROWS, KEPT = 2048, 256
 
 
 def candidates(library, rng):
-    """Numbers of a small range whose exponentials err the most in one direction, and the most in the other:
-    as x, and as exact e^x."""
+    """Two lists of (x, exact e^x) from a small range: exponentials that err most in one direction, and in the
+    other."""
     top, reach = rng.uniform(-50, 50), rng.uniform(0.2, 3)
     x = (top - reach * torch.rand(1 << 20, device=DEVICE, dtype=torch.float64)).float()
     e, c = exponentials(library, x, x.max().item())
@@ -97,9 +97,8 @@ def errors(x, right, method, columns):
 
 
 def climb(library, rng, N, method, columns, steps):
-    """The largest error of rows in which element 0 errs in one direction and all other elements in the other.
-    Each step changes elements a power of two apart, or neighbours, and keeps a change that makes the error
-    larger."""
+    """The largest error of rows whose element 0 errs in one direction and whose other elements err in the
+    other. A step changes neighbours, or elements a power of two apart. It stays if the error grows."""
     sides = candidates(library, rng)
     if rng.random() < 0.5:
         sides.reverse()
@@ -129,7 +128,7 @@ def climb(library, rng, N, method, columns, steps):
 
 
 def search(library, seconds, method, seed=0):
-    """(the largest error, N, columns, climbs)"""
+    """(largest error, N, columns, number of climbs)"""
     rng, end, found, climbs = np.random.default_rng(seed), time.monotonic() + seconds, (0.0, 0, False), 0
     torch.manual_seed(seed)
     while climbs < 2 or time.monotonic() < end:
@@ -137,7 +136,7 @@ def search(library, seconds, method, seed=0):
         columns = bool(rng.random() < 0.3)
         try:
             found = max(found, (climb(library, rng, N, method, columns, 60), N, columns))
-        except Refused:  # longer than the method holds
+        except Refused:  # the row is too long for the method
             continue
         climbs += 1
     return (*found, climbs)

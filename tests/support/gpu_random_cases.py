@@ -71,7 +71,7 @@ def random_values(rng, shape, dtype, seed):
 
 
 def room_for(rng, shape, dtype, plain):
-    """(memory, an array of that shape in it). It has dimensions in any order, gaps, steps and an offset."""
+    """(memory, an array in it). The array has any order of dimensions, gaps, steps and an offset."""
     ndim = len(shape)
     order = list(range(ndim)) if plain or rng.random() < 0.5 else rng.permutation(ndim).tolist()
     steps = [1 if plain else int(rng.choice([1, 1, 1, 1, 2, 3])) for _ in range(ndim)]
@@ -95,7 +95,6 @@ def random_layout(rng, values, may_broadcast=True):
 
 
 def random_operand(rng, shape, fill):
-    """A value that broadcasts to the shape."""
     kept = tuple(1 if rng.random() < 0.3 else n for n in shape)
     kept = kept[int(rng.integers(0, len(kept) + 1)) if rng.random() < 0.2 else 0 :]
     return random_layout(rng, fill(kept), may_broadcast=False)
@@ -121,7 +120,7 @@ def random_out(rng, x, dtype):
 
 
 def is_wrong(seed, counts):
-    """Makes one random call. None if it is right, otherwise a description of the call."""
+    """Makes one random call. Returns None if it is right, otherwise a description of the call."""
     rng = np.random.default_rng(seed)
     dtype = DTYPES[rng.integers(4)]
     result_dtype = DTYPES[rng.integers(4)] if rng.random() < 0.25 else dtype
@@ -164,7 +163,7 @@ def is_wrong(seed, counts):
         counts["refused"] += 1
         return None
     except Exception as error:
-        if "CUDA error" in str(error):  # from here on nothing works in this process
+        if "CUDA error" in str(error):  # after it, nothing works in this process
             raise SystemExit(f"{what}: {error!r}") from error
         return f"{what}: {error!r}"
     counts[method] += 1

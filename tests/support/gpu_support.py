@@ -1,7 +1,7 @@
-"""Helpers that the GPU's tests share: where they run, the oracle on the GPU, and texts for wrong results.
+"""Functions that the GPU tests share: the device, the oracle on the GPU, and texts for wrong results.
 
 They need torch. If the arithmetic is float32, torch's float64 is the oracle. If it is float64, oracle.py's
-longdouble is. With ONSOFTMAX_REQUIRE_GPU=1 in the environment, tests that would be skipped fail."""
+longdouble is. With ONSOFTMAX_REQUIRE_GPU=1 in the environment, tests fail instead of being skipped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METHODS = (
     "auto",
 )
 STABLE_METHODS = METHODS[1:]
-NAMED_METHODS = STABLE_METHODS[:-1]  # by each of these a row has one result, to the bit
+NAMED_METHODS = STABLE_METHODS[:-1]  # each of these gives a row the same bits in every call
 ANY_LENGTH = ("naive", "safe", "online", "split", "auto")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NARROW_DTYPES = DTYPES[:2]
@@ -62,7 +62,7 @@ def generator(seed):
 def random_rows(
     rows, N, dtype, seed=0, spreads=(3, 10, 1, 30, 0.1), offsets=(0, 1000, -1000, 1e5, -1e6, 0, 90)
 ):
-    """Normal logits. Every row has the next spread and offset of the lists."""
+    """Normal logits. The rows take the spreads and offsets of the lists in turn."""
     x = torch.randn(rows, N, device=DEVICE, generator=generator(seed), dtype=torch.float32)
     row = torch.arange(rows, device=DEVICE)
     most = 3e4 if dtype is torch.float16 else 1e38
@@ -87,7 +87,7 @@ def plain_rows(rows, N, dtype, seed=0):
 
 
 def bits(x):
-    """The bit patterns. All NaN have the same pattern."""
+    """The bit patterns. Every NaN has the same pattern."""
     integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
     return torch.where(x.isnan(), -1, x.contiguous().view(integers))
 
@@ -128,7 +128,7 @@ def _on_cpu(x, axis, where, scale, compute):
 
 def _product(x, scale):
     """x * scale rounded once to float32, for x of 24 bits. The exact product is a sum of two float64. The
-    first is rounded to odd, so that the second rounding is right (x * 0.7 has many ties)."""
+    first one is rounded to odd, so that the second rounding is right. (x * 0.7 has many ties.)"""
     scale = torch.as_tensor(scale, dtype=torch.float64, device=DEVICE)
     upper = scale.float().double()
     a, b = x * upper, x * (scale - upper)  # both exact
@@ -166,15 +166,15 @@ def exact(x, axis=-1, where=None, scale=1.0, compute=None):
 
 
 def _half_place(lifted, dtype):
-    """Half the distance of the dtype's numbers around exact results, also around subnormal results."""
+    """Half the distance of the dtype's numbers around exact results, also subnormal ones."""
     exponent = (torch.frexp(lifted)[1].long() - 1).clamp(min=_SMALLEST[dtype] + _LIFT)
     return (exponent - _MANTISSA[dtype] - 1 + 1023 << 52).view(torch.float64)
 
 
 def complaint(y, exact, compute=None, largest=4, mean=None):
-    """None, or what is wrong with y by CONTRACT's numerics. It allows 4 eps of the compute type, half a place
-    if the result is subnormal there, and half a place of y's own type if that is narrower. `mean` (eps)
-    bounds the mean error, which is meaningful for many different elements."""
+    """None, or what is wrong with y by the contract. It allows 4 eps of the compute type, half a place if the
+    result is subnormal there, and half a place of y's own type if that is narrower. `mean` bounds the mean
+    error in eps. It needs many different elements."""
     compute = compute or compute_type(y.dtype)
     first, rest = exact
     if y.shape != first.shape:
@@ -209,11 +209,11 @@ def complaint(y, exact, compute=None, largest=4, mean=None):
     return None
 
 
-# ------- methods that hold only so much -------
+# ------- methods with a longest row -------
 
 
 class Refused(Exception):
-    """A method said that it cannot hold the row. `limit` is the longest row that it can hold."""
+    """A method says that it cannot hold the row. `limit` is the longest row that it holds."""
 
     def __init__(self, limit):
         super().__init__(limit)
@@ -233,12 +233,12 @@ def softmax(x, axis=-1, **keywords):
 
 
 def run(operation, x, axis=-1, **keywords):
-    """ons.<operation>. Raises Refused if the method cannot hold a row, after a check of the error text."""
+    """Calls ons.<operation>. If the method cannot hold a row, checks the error's text and raises Refused."""
     method, axes = keywords.get("method", "auto"), oracle.axes_of(axis, x.ndim)
     N = int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
     try:
         y = getattr(ons, operation)(x, axis, **keywords)
-        torch.cuda.synchronize()  # so that a kernel's failure is found here
+        torch.cuda.synchronize()  # so that a kernel's failure shows here
         return y
     except RuntimeError as error:
         shape = f"{name(x.dtype)} {tuple(x.shape)} strides {x.stride()} axis={axis} {sorted(keywords)}"
@@ -258,7 +258,7 @@ def run(operation, x, axis=-1, **keywords):
 
 
 def limit_of(method, dtype, at_least=1 << 25, **keywords):
-    """The longest row that the method holds, as its error says. None if it takes any row."""
+    """The longest row that the method holds, from its error. None if it takes any row."""
     try:
         softmax(torch.zeros(1, at_least, device=DEVICE, dtype=dtype), method=method, **keywords)
     except Refused as refused:
@@ -290,5 +290,5 @@ class Complaints:
         lines = "\n".join(self.found[:20] + ([f"and {more} more"] if more > 0 else []))
         if kind is None and self.found:
             pytest.fail(f"{len(self.found)} of {self.cases} wrong\n{lines}", pytrace=False)
-        elif self.found:  # pytest shows it beside the exception
+        elif self.found:  # pytest prints it with the exception
             print(f"before that {len(self.found)} of {self.cases} wrong\n{lines}")

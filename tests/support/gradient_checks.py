@@ -1,5 +1,5 @@
-"""The checks of softmax_backward and log_softmax_backward for every instruction set. They run in an
-interpreter of their own with ONSOFTMAX_ISA set.
+"""The checks of softmax_backward and log_softmax_backward for one instruction set. They run in their own
+interpreter with ONSOFTMAX_ISA set.
 
 python gradient_checks.py lengths|places|edges|cancelling|overflowing|subnormal|guard
 """
@@ -20,15 +20,14 @@ METHODS = ("auto", "online", "fused", "split")
 
 
 def inputs(rng, operation, shape, dtype, axis=-1):
-    """A gradient, and an output of the forward operation."""
     forward = ons.softmax if operation == "softmax_backward" else ons.log_softmax
     output = forward(logits(rng, shape, dtype), axis)
     return (rng.standard_normal(shape) * 3).astype(dtype), output
 
 
 def check(operation, grad, output, axis, facts, wanted=None, **options):
-    """The result of `auto` must be near the exact result, or have the wanted bits. Every method must have the
-    bits of `auto`, so one comparison with the exact result is enough."""
+    """`auto` must be near the exact result, or have the wanted bits. All methods must have the bits of
+    `auto`."""
     auto = getattr(ons, operation)(grad, output, axis, **options)
     if wanted is None:
         compute = oracle.compute_type(output.dtype, grad.dtype)
@@ -50,7 +49,7 @@ def lengths():
     for operation in OPERATIONS:
         for dtype in DTYPES:
             for N in sorted({*range(1, 36), *AROUND, *TILES}):
-                rows = 16 if N % 32 == 1 else 7  # columns of a whole cache line, and of less
+                rows = 16 if N % 32 == 1 else 7  # columns that fill a cache line, and columns that do not
                 grad, output = inputs(rng, operation, (rows, N), dtype)
                 dx = check(operation, grad, output, -1, ("N =", N))
                 columns = [np.ascontiguousarray(a.T) for a in (grad, output)]
@@ -129,8 +128,7 @@ def edges():
 
 
 def cancelling():
-    """The terms of a row's sum cancel. A large output turns the rest into a result that is large compared
-    with single terms."""
+    """The terms of a row's sum cancel. A large output makes the rest large beside the single terms."""
     rng = np.random.default_rng(3)
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         for N in (64, 1000, 5000, 100_000):
@@ -192,7 +190,7 @@ def subnormal():
         scale = float(rng.choice([1.0, -1.0, 0.3, 3.7, 1e3, -1e10, 1e20]))
         if i % 4 < 2:
             output = 10.0 ** rng.uniform(least, 0, N) / N
-            if dtype == np.float64:  # below the normal numbers a sum of float64 has only their digits
+            if dtype == np.float64:  # below the normal numbers, a float64 sum has only their digits
                 grad[0], output[0] = 1e-30, 0.5
             cases.append(("softmax_backward", grad.astype(dtype), output.astype(dtype), scale))
         else:

@@ -1,6 +1,6 @@
-"""Instructions an element of the CPU's primitives, counted by valgrind. Unlike times, counts are repeatable.
+"""Instructions per element of the CPU's primitives, counted by valgrind. Unlike times, counts are repeatable.
 
-python tests/support/instructions.py           a table, beside what is recorded
+python tests/support/instructions.py           prints the counts beside the recorded ones
 python tests/support/instructions.py --record  writes them to instructions_budget.json, for this compiler
 """
 
@@ -22,7 +22,7 @@ BUDGET = os.path.join(core.PROGRAMS, "instructions_budget.json")
 
 
 def counts(folder):
-    """(compiler and processor, {measurement: instructions a unit}), from a program built in the folder.
+    """(compiler and processor, {measurement: instructions per unit}), from a program built in the folder.
     Raises Missing if a tool is missing."""
     core.require("valgrind")
     program = core.build("instructions", folder)

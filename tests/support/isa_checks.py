@@ -1,4 +1,4 @@
-"""Checks for every instruction set. They run in an interpreter of their own with ONSOFTMAX_ISA set.
+"""Checks for one instruction set. They run in their own interpreter with ONSOFTMAX_ISA set.
 
 python isa_checks.py lengths|places|guard|large|strips|numerics|narrow|scales
 """
@@ -24,7 +24,7 @@ def require(holds, *facts):
 
 
 def check_result(y, x, axis, method, facts):
-    """y is the softmax of x by that method. naive works in the array's own type and may lose what its sum
+    """y is the softmax of x by this method. naive works in the array's own type and may lose what its sum
     loses."""
     if method != "naive":
         wrong = oracle.wrong_places(y, oracle.softmax(x, axis), oracle.compute_type(x.dtype))
@@ -37,8 +37,7 @@ def check_result(y, x, axis, method, facts):
 
 
 def check_methods(x, axis, facts):
-    """`auto` and every method but naive give the same bits, so one comparison with the exact result is
-    enough. naive's result is checked too."""
+    """`auto` has the bits of every method but naive, and is right. naive's result is checked too."""
     auto, naive = (ons.softmax(x, axis, method=method) for method in ("auto", "naive"))
     check_result(auto, x, axis, "auto", ("auto", x.dtype, *facts))
     check_result(naive, x, axis, "naive", ("naive", x.dtype, *facts))
@@ -53,7 +52,7 @@ def logits(rng, shape, dtype, scale=2.0):
 
 
 def lengths():
-    """Every method x type x N from 1 to 200, and around every block and tile, along the last and other
+    """Every method and type, N from 1 to 200 and around every block and tile, along the last and other
     axes."""
     rng = np.random.default_rng(1)
     for dtype in DTYPES:
@@ -71,8 +70,7 @@ def lengths():
 
 
 def places():
-    """Rows longer than a block of split. A row has the same bits at any place and with any number of
-    threads."""
+    """Rows longer than a block of split have the same bits at any place, with any number of threads."""
     rng = np.random.default_rng(2)
     for dtype in DTYPES:
         for N in (32767, 32768, 32769, 3 * 32768 + 5):
@@ -88,7 +86,7 @@ def places():
 
 def guard():
     """Nothing beyond the arrays is touched. Both ends of rows and columns lie at pages that fault, aligned
-    and not. The input and the mask lie on pages that cannot be written."""
+    and unaligned. The pages of the input and the mask are read-only."""
     rng = np.random.default_rng(3)
     inputs, masks, outputs = Guarded(1 << 16), Guarded(1 << 14), Guarded(1 << 16)
     shapes = [((1, N), -1) for N in (*range(1, 70), 127, 128, 129, 255, 256, 257, 300, 2048, 2049)]
@@ -122,8 +120,8 @@ LINES = [(False, 16), (False, 32), (False, 56)]  # other places of a cache line
 
 
 def large():
-    """Results large enough to go past the caches have the same bits as small results, wherever out begins, by
-    turns in place. No byte beyond out is written."""
+    """Results that are large enough to go past the caches have the bits of small results, wherever out
+    begins, some in place. No byte beyond out is written."""
     rng = np.random.default_rng(6)
     outputs, turn = Guarded(10 << 20), itertools.count()
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -146,8 +144,8 @@ def large():
 
 
 def strips():
-    """Columns in strips, in and past the caches. Each has the bits that it has as a row, wherever out begins,
-    by turns with other threads and in place, beside columns that are NaN, far or empty. No byte beyond out is
+    """Columns in strips, in the caches and past them. Each has the bits that it has as a row: wherever out
+    begins, on several threads, in place, and beside columns that are NaN, far or empty. No byte beyond out is
     written."""
     rng = np.random.default_rng(7)
     outputs, turn = Guarded(24 << 20), itertools.count()
@@ -175,7 +173,7 @@ def strips():
 
 
 def numerics():
-    """CONTRACT's largest and mean error, by every method but naive."""
+    """The contract's largest and mean error, by every method but naive."""
     rng = np.random.default_rng(4)
     for dtype in (np.float32, np.float64):
         for N in (6, 1000, 4097, 50257, 1 << 20):
@@ -202,7 +200,7 @@ def numerics():
 
 
 def narrow():
-    """16-bit results are the float32 results rounded to nearest even, however a float16 is stored."""
+    """16-bit results are the float32 results rounded to nearest even, in every layout."""
     rng = np.random.default_rng(5)
     for dtype in NARROW_DTYPES:
         every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
@@ -221,9 +219,9 @@ def narrow():
 
 
 def scales():
-    """A scale gives the bits of products that were rounded once before. The scales are decimals (whose
-    products lie next to the middle of two floats), numbers of 25 and 26 bits, and numbers of no float's size,
-    with zeros, inf and NaN among them."""
+    """A scale gives the bits of products that were rounded once before. Some scales are decimals, whose
+    products lie near the middle of two floats. Others have 25 or 26 bits, or are too large or too small for
+    float32. The elements include zeros, inf and NaN."""
     rng = np.random.default_rng(7)
     odd = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -3e-39, 1e38, 5, -40], np.float32)
     halves = (10 * np.arange(1, 400)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Helpers that the tests of JAX share: arrays, comparisons, and JAX's own operations."""
+"""Functions that the tests of JAX share: arrays, comparisons, and JAX's own operations."""
 
 import jax
 import jax.numpy as jnp

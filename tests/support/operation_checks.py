@@ -1,5 +1,5 @@
-"""The checks of log_softmax and logsumexp for every instruction set. They run in an interpreter of their own
-with ONSOFTMAX_ISA set.
+"""The checks of log_softmax and logsumexp for one instruction set. They run in their own interpreter with
+ONSOFTMAX_ISA set.
 
 python operation_checks.py lengths|many_lengths|places|edges|guard
 """
@@ -17,8 +17,8 @@ import onsoftmax as ons
 
 
 def check(operation, x, axis, facts, wanted=None, **options):
-    """The result of `auto` must be near the exact result, or have the wanted bits. Every method must have the
-    bits of `auto`, so one comparison with the exact result is enough."""
+    """`auto` must be near the exact result, or have the wanted bits. All methods must have the bits of
+    `auto`."""
     auto = getattr(ons, operation)(x, axis, **options)
     if wanted is None:
         exact = getattr(oracle, operation)(x, axis, **options)
@@ -33,7 +33,8 @@ def check(operation, x, axis, facts, wanted=None, **options):
 
 
 def lengths():
-    """N from 1 to 35 and around every block and tile, offsets far from 0, the last axis and the first."""
+    """N from 1 to 35 and around every block and tile, with offsets far from 0, along the last and the first
+    axis."""
     rng = np.random.default_rng(1)
     for dtype in DTYPES:
         for N in sorted({*range(1, 36), *AROUND, *TILES}):
@@ -53,7 +54,7 @@ def lengths():
 
 
 def many_lengths():
-    """More elements than the caches hold, by every type along every axis."""
+    """More elements than the caches hold, for every type and axis."""
     rng = np.random.default_rng(1)
     for shape in [(40, 70_000), (300, 20), (1000, 64), (70_000, 3), (33, 1500), (100, 8, 33)]:
         for dtype in DTYPES:

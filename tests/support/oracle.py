@@ -1,4 +1,4 @@
-"""A slow and exact softmax, for the tests to compare with. It knows nothing of onsoftmax."""
+"""A slow and exact softmax for the tests. It is independent of onsoftmax."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def axes_of(axis, ndim):
 
 
 def compute_type(x_dtype, y_dtype=None):
-    """The arithmetic's type for an input and a result of these types: the wider, at least float32."""
+    """The arithmetic's type for an input and a result: the wider of the two, and at least float32."""
     types = [np.dtype(x_dtype), np.dtype(x_dtype if y_dtype is None else y_dtype)]
     return np.dtype(np.float64 if any(t == np.float64 for t in types) else np.float32)
 
@@ -46,7 +46,7 @@ def softmax(x, axis=-1, where=None, scale=1.0, compute=None):
 
 
 def _shifted(x, axis, where, scale, compute):
-    """scale * x in longdouble minus the largest of each row, and that largest. -inf at excluded elements."""
+    """scale * x in longdouble minus its largest in each row, and this largest. Excluded elements are -inf."""
     x = np.asarray(x)
     compute = compute_type(x.dtype) if compute is None else compute
     x = x.astype(compute) if np.ndim(scale) == 0 and scale == 1.0 else product(x, scale, compute)
@@ -76,8 +76,8 @@ def logsumexp(x, axis=-1, where=None, scale=1.0, compute=None, keepdims=False):
 
 
 def far_from(y, exact, compute, largest=2):
-    """The places where y is further from an exact logarithm than CONTRACT allows. It allows 2 eps of max(1,
-    its size), with the eps of the compute type, and half a place of y's own type if that is coarser. NaN must
+    """Where y is further from an exact logarithm than the contract allows. It allows 2 eps of max(1, its
+    size), with the eps of the compute type, and half a place of y's own type if that is coarser. NaN must
     meet NaN, and inf the same inf."""
     mantissa, _ = _finfo(compute)
     exact, ours = np.asarray(exact, np.longdouble), np.asarray(y).astype(np.longdouble)
@@ -92,8 +92,9 @@ def far_from(y, exact, compute, largest=2):
 
 
 def topk(x, k, axis=-1, where=None, scale=1.0, compute=None):
-    """The places of the k largest of scale * x, rounded to the compute type. NaN comes before all. Of equal
-    elements the first comes first. Excluded elements come last. A stable sort, from the other end."""
+    """The places of the k largest of scale * x, rounded to the compute type. NaN comes first, and excluded
+    elements last. Of equal elements the first comes first. The code sorts the reversed row, in a stable
+    way."""
     x = np.asarray(x)
     compute = compute_type(x.dtype) if compute is None else compute
     allowed = np.broadcast_to(True if where is None else where, x.shape)
@@ -105,9 +106,9 @@ def topk(x, k, axis=-1, where=None, scale=1.0, compute=None):
 
 def gradient(operation, grad, output, axis=-1, where=None, scale=1.0):
     """softmax_backward or log_softmax_backward in longdouble, and a size. An error may be 4 eps of this size.
-    It is the size of the larger of the gradient's two terms. In softmax_backward of floats the sizes of the
-    sum's terms count, not the size of the sum, and a quarter more with a scale. No size is below the smallest
-    normal number."""
+    It is the size of the larger of the gradient's two terms. For softmax_backward of floats, the sizes of the
+    sum's terms count instead of the sum's size, and a quarter more with a scale. No size is below the
+    smallest normal number."""
     compute = compute_type(np.asarray(output).dtype, np.asarray(grad).dtype)
     _, smallest = _finfo(compute)
     dy, y = np.asarray(grad).astype(np.longdouble), np.asarray(output).astype(np.longdouble)
@@ -128,8 +129,8 @@ def gradient(operation, grad, output, axis=-1, where=None, scale=1.0):
 
 
 def far_from_gradient(dx, exact, size, compute, largest=4):
-    """The places where dx is further from an exact gradient than its size allows: 4 eps of the compute type,
-    and half a place of dx's own type if that is coarser, subnormals included."""
+    """Where dx is further from an exact gradient than its size allows: 4 eps of the compute type, and half a
+    place of dx's own type if that is coarser, subnormals included."""
     mantissa, _ = _finfo(compute)
     exact, ours = np.asarray(exact, np.longdouble), np.asarray(dx).astype(np.longdouble)
     known, size = np.where(np.isfinite(exact), exact, 0), np.where(np.isfinite(size), size, 0)
@@ -143,7 +144,6 @@ def far_from_gradient(dx, exact, size, compute, largest=4):
 
 
 def softmax_mpmath(row, digits=60):
-    """One row in mpmath numbers."""
     import mpmath
 
     with mpmath.workdps(digits):
@@ -187,9 +187,9 @@ def errors(y, exact, dtype=None):
 
 
 def wrong_places(y, exact, compute, largest=4):
-    """The places where y is further from the exact result than CONTRACT's numerics allow. They allow 4 eps of
-    the compute type. They also allow half a place of the compute type and of y's own type, if that is
-    coarser, because it is narrower or subnormal. NaN must meet NaN."""
+    """Where y is further from the exact result than the contract allows. It allows 4 eps of the compute type,
+    half a place of the compute type if the result is subnormal there, and half a place of y's own type if
+    that is another type. NaN must meet NaN."""
     out = y.dtype
     mantissa, _ = _finfo(compute)
     exact = np.asarray(exact, np.longdouble)

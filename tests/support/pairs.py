@@ -25,7 +25,6 @@ def merge(*pairs):
 
 
 def exact(x, where=True):
-    """The pairs of rows along the last axis."""
     x = np.where(where, x.astype(np.longdouble), -np.inf)
     m = x.max(-1, initial=-np.inf, keepdims=True)
     with np.errstate(invalid="ignore"):

@@ -1,5 +1,5 @@
-"""docs/picker.html in Chromium, for its tests. With ONSOFTMAX_REQUIRE_BROWSER=1, tests that would be skipped
-fail."""
+"""docs/picker.html in Chromium, for its tests. With ONSOFTMAX_REQUIRE_BROWSER=1 in the environment, tests
+fail instead of being skipped."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ def fact(page, name):
 
 
 def shown_length(page):
-    """The row length in its field."""
     return page.input_value("#length-number")
 
 
@@ -78,6 +77,5 @@ def length(page):
 
 
 def planned(page, N, rows=4096, dtype="float32"):
-    """The page's own plan on a GPU."""
     question = {"device": "cuda", "dtype": dtype, "rows": rows, "N": N, "threads": 8}
     return page.evaluate("(question) => picker.then((planner) => planner.plan(question))", question)

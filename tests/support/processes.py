@@ -1,4 +1,4 @@
-"""No process outlives the test that started it. Its children do not either."""
+"""No process, and no child of it, outlives the test that started it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def adopt_orphans():
 
 
 def children(pid="self"):
-    """The processes that any thread of this process has started or that it has adopted."""
+    """The processes that any thread of this process has started or adopted."""
     found = set()
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -28,7 +28,7 @@ def children(pid="self"):
 
 
 def end(pid):
-    """Ends a process and all processes below it. The children come last: they cannot start others then."""
+    """Ends a process and then all processes below it. The process can start no others by then."""
     below = children(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

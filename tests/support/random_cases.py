@@ -28,7 +28,7 @@ def random_shape(rng):
         return tuple(rng.permutation(shape).tolist())
     ndim = int(rng.integers(0, 9))
     shape = [int(rng.choice(LENGTHS)) for _ in range(ndim)]
-    while np.prod([max(n, 1) for n in shape]) > 4000:  # a mask may leave out a dimension of length 0
+    while np.prod([max(n, 1) for n in shape]) > 4000:  # a length of 0 counts as 1: a mask may lack it
         shape[int(np.argmax(shape))] //= 2
     return tuple(shape)
 
@@ -58,7 +58,7 @@ def random_values(rng, shape, dtype):
 
 
 def random_layout(rng, values, may_broadcast=True):
-    """The values, or some of the values repeated, at a random place in memory."""
+    """The values at a random place in memory. Some may be repeated."""
     ndim = values.ndim
     swapped = values.dtype.kind in "fi" and values.dtype != BFLOAT16 and may_broadcast and rng.random() < 0.1
     steps = [int(rng.choice([1, 1, 1, -1, 2, -2, 3])) for _ in range(ndim)]
@@ -71,7 +71,6 @@ def random_layout(rng, values, may_broadcast=True):
 
 
 def random_operand(rng, shape, fill):
-    """A value that broadcasts to the shape."""
     kept = tuple(1 if rng.random() < 0.3 else n for n in shape)
     kept = kept[int(rng.integers(0, len(kept) + 1)) if rng.random() < 0.2 else 0 :]
     return random_layout(rng, fill(kept), may_broadcast=False)
@@ -95,7 +94,7 @@ def random_out(rng, x, dtype):
 
 
 def is_wrong(seed):
-    """Makes one random call. None if it is right, otherwise a description of the call."""
+    """Makes one random call. Returns None if it is right, otherwise a description of the call."""
     rng = np.random.default_rng(seed)
     dtype = INPUT_DTYPES[rng.integers(len(INPUT_DTYPES))]
     values = random_values(rng, random_shape(rng), dtype)

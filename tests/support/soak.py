@@ -36,10 +36,10 @@ import onsoftmax as ons
 
 try:
     import _testcapi
-except ImportError:  # a Python without its tests
+except ImportError:  # this Python has no test modules
     _testcapi = None
 
-LOGARITHM_EPS = 2.5  # not proven; one call in 10^5 is beyond the 2 eps of the other tests
+LOGARITHM_EPS = 2.5  # not proven: one call in 10^5 exceeds the other tests' 2 eps
 LEAK_BYTES = 64 << 20  # a worker's memory may grow by this much after the first tenth of its time
 
 
@@ -163,7 +163,7 @@ def one_case(seed):
 
 
 def small_call(seed):
-    """A function that calls softmax once and returns whether the answer is right. Faults happen around it."""
+    """A function that calls softmax and returns whether the answer is right. Faults happen around it."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((int(rng.integers(1, 40)), int(rng.integers(1, 3000))), dtype=np.float32)
     method = str(rng.choice([name for name in METHODS if name != "naive"]))
@@ -193,7 +193,7 @@ def without_memory(seed):
         call()
         raised = MemoryError
     except BaseException as error:
-        raised = type(error)  # only the type: there is no memory yet for what the error holds
+        raised = type(error)  # only the type: the traceback needs memory, and there is none yet
     finally:
         _testcapi.remove_mem_hooks()
     if raised is not MemoryError:
@@ -272,8 +272,8 @@ def memory_in_use():
 
 
 def work(seed, seconds, calls, note):
-    """Makes calls until the time is over, or so many calls. Returns what there was. A file notes the present
-    seed."""
+    """Makes calls until the time is over or the number is reached. Returns counts and wrong calls. Writes
+    each call's seed to a file."""
     counts, wrong, start = collections.Counter(), [], time.monotonic()
     before = None
     while (time.monotonic() - start < seconds) if not calls else sum(counts.values()) < calls:

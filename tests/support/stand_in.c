@@ -1,10 +1,10 @@
-/* stand_in.c - in place of csrc/cuda: two GPUs whose memory is the host's and whose work is done at
- * once by the CPU. It lets the tests follow arrays, streams and memory through csrc/python on a
- * machine without a GPU; test_cuda_stand_in.py builds and asks it. */
+/* stand_in.c - replaces csrc/cuda by two GPUs. Their memory is the host's, and the CPU does their
+ * work at once. Tests can follow arrays, streams and memory through csrc/python without a GPU.
+ * test_cuda_stand_in.py builds it. */
 #include <stdlib.h>
 #include <string.h>
 
-/* What is not answered here is as in a build without CUDA. */
+/* All other functions are as in a build without CUDA. */
 #define ons_has_cuda absent_has_cuda
 #define ons_cuda_error_text absent_cuda_error_text
 #define ons_gpu_count absent_gpu_count
@@ -43,7 +43,7 @@
 
 enum { OUT_OF_MEMORY = 2, GPUS = 2, EVENTS = 64 };
 
-/* What was asked, for the tests: streams put in order, allocations that live, the last run. */
+/* For the tests: streams put in order, allocations that live, and the last run. */
 SHOWN long stand_in_live, stand_in_runs, stand_in_workspaces;
 SHOWN int stand_in_count_status, stand_in_gpu, stand_in_gpu_of_memory;
 SHOWN void *stand_in_stream;

@@ -23,7 +23,7 @@ def asked(name, kind=ctypes.c_long):
 
 
 def orders(call):
-    """The pairs (first, then) of streams that the call put in order, and its result."""
+    """(pairs (first, then) of streams that the call put in order, its result)"""
     count = asked("orders", ctypes.c_int)
     count.value = 0
     result = call()
@@ -51,7 +51,7 @@ class Interface:
 
 
 class Producer:
-    """A GPU array of an unknown library, by DLPack. It remembers the stream that it was asked for."""
+    """A GPU array of an unknown library, by DLPack. It remembers the stream that a consumer gave."""
 
     def __init__(self, array, gpu=0, versioned=True, readonly=False, copied=False):
         self.array, self.gpu, self.versioned = array, gpu, versioned
@@ -101,7 +101,6 @@ def capsule(producer, versioned):
 
 
 def shown(array):
-    """The values of a DeviceArray, read in place."""
     assert type(array) is ons.DeviceArray
     return array.copy_to_host()
 
@@ -183,7 +182,7 @@ def check_device_array():
 
 
 def check_memory():
-    """Memory is freed with its last holder. It waits for the streams that it was lent to."""
+    """Memory is freed with its last holder, after the streams that it was lent to."""
     gc.collect()
     live = asked("live").value
     y = ons.softmax(Interface(X))
@@ -232,8 +231,8 @@ def check_streams():
     producer = Producer(X)
     ons.softmax(producer)
     assert producer.stream == 1 and stream_of_run() == 0
-    # an array in the order of a stream: the call runs on this stream or on another stream. The other stream
-    # waits for the array's stream, which then waits for the call.
+    # The array is in the order of stream 5. The call runs on this stream or on another one. The other one
+    # waits for stream 5, which then waits for the call.
     assert ons.softmax(Interface(X, stream=5)).stream == 5 == stream_of_run()
     done, y = orders(lambda: ons.softmax(Interface(X, stream=5), stream=6))
     assert done == [(5, 6), (6, 5)] and y.stream == 6
@@ -270,7 +269,7 @@ def check_streams():
 
 
 def check_lent_memory():
-    """A library that lends its memory gets it back when the result is gone, after its readers are done."""
+    """A library that lends its memory gets it back once the result is gone and its readers are done."""
     producer, where = Producer(X), Producer(X > 0)
     y = ons.softmax(producer, where=where)
     assert (producer.live, where.live) == (1, 1)
@@ -332,7 +331,7 @@ def check_operands():
 
 
 def check_alignment():
-    """An element whose address is no multiple of its size would stop the GPU, or be another element."""
+    """An unaligned element would stop the GPU, or be another element."""
     memory = np.zeros(8 * 34 + 8, np.uint8)
     odd = memory[1:].view(np.uint8)[: 8 * 32].view("<f4").reshape(8, 8)
     apart = np.ndarray((8, 8), "<f4", memory, strides=(34, 4))
@@ -406,7 +405,7 @@ def check_methods():
 
 
 def check_libraries():
-    """CuPy and JAX as the library sees them, for the calls that reach them."""
+    """Imitations of CuPy and JAX, for calls that reach these libraries."""
     current = types.SimpleNamespace(ptr=31)
 
     class Device:
@@ -543,7 +542,7 @@ def check_plan():
 
 
 def check_code():
-    """What a GPU of sm_90 has of a build: machine code, or PTX that its driver compiles."""
+    """What a build has for a GPU of sm_90: machine code, or PTX that its driver compiles."""
     architectures = asked("architectures", ctypes.c_char_p)
     for built, has_code in (
         (b"75-virtual;80;90;100", True),

@@ -1,9 +1,9 @@
-"""What onsoftmax/_core.pyi has from the C core: docstrings, and functions that are like another one.
+"""Copies docstrings, and the overloads of similar functions, into onsoftmax/_core.pyi.
 
-    python tests/support/stubs.py        writes the stub anew, from the C core that is built
+    python tests/support/stubs.py        writes the stub anew, from the built C core
 
 The annotations are written by hand. A function with the parameters of an overloaded one gets a copy of its
-overloads: log_softmax has the parameters of softmax.
+overloads. For example, log_softmax has the parameters of softmax.
 """
 
 import ast
@@ -48,8 +48,8 @@ def with_copies(text):
 
 
 def documented(nodes, owner):
-    """(node, object) for each node that gets a docstring. The last overload gets it. Editors show it
-    for all overloads."""
+    """(node, object) for each node that gets a docstring. Of overloads, the last one gets it, and editors
+    show it for all."""
     last = {}
     for node in nodes:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -68,7 +68,7 @@ def with_docstrings(text):
             lines[first - 1] = lines[first - 1].removesuffix(" ...")
             first, last = first + 1, first
         doc = inspect.getdoc(value).replace("\\", "\\\\").splitlines()
-        doc[0] = '"""' + " " * doc[0].startswith('"') + doc[0]  # as ruff formats it
+        doc[0] = '"""' + " " * doc[0].startswith('"') + doc[0]  # in ruff's format
         doc = [*doc, '"""'] if len(doc) > 1 else [doc[0] + '"""']
         if isinstance(node, ast.FunctionDef) and not node.col_offset and last < len(lines) and lines[last]:
             doc.append("")
@@ -77,7 +77,6 @@ def with_docstrings(text):
 
 
 def current():
-    """The stub as it should be."""
     return with_docstrings(with_copies(read()))
 
 

@@ -1,4 +1,4 @@
-"""Helpers that the tests share: types, arrays in odd places of memory, and fresh interpreters."""
+"""Functions that the tests share: types, arrays in odd places of memory, and fresh interpreters."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def isas():
 
 
 def hear_signals():
-    """For a child: it does not ignore signals that are ignored here, as when tests run in the background."""
+    """Lets a child hear signals that this process ignores, for example when tests run in the background."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_DFL)
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """This process's environment. Any directory finds the tested package in it."""
+    """This process's environment, with which Python finds the tested package from any directory."""
     paths = [PACKAGE_PARENT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **extra}
 
@@ -73,7 +73,6 @@ def run_python(arguments, timeout=300, **environment):
 
 
 def bits(array):
-    """The bit patterns of an array's elements."""
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
@@ -85,7 +84,7 @@ def same_bits(a, b):
 
 
 def lay_out(values, permutation=None, steps=None, byte_offset=0, swapped=False):
-    """The same values in other memory. The dimensions have the memory order `permutation`. Every |step|-th
+    """The same values in other memory. `permutation` is the memory order of the dimensions. Every |step|-th
     element is used, backwards if the step is negative. The array is `byte_offset` bytes off alignment. Its
     bytes may be swapped."""
     values = np.asarray(values)
@@ -101,7 +100,7 @@ def lay_out(values, permutation=None, steps=None, byte_offset=0, swapped=False):
 
 
 class Changes:
-    """An argument of any kind whose conversion changes an array in place first."""
+    """An argument whose conversion first changes an array in place."""
 
     def __init__(self, change, value):
         self.change, self.value = change, value
@@ -149,8 +148,8 @@ class Guarded:
         self._protect(self._start, self.bytes, 1 if readonly else 3)
 
     def place(self, shape, dtype, at_end, gap=0):
-        """An array whose last byte lies `gap` bytes before the upper guard, or whose first byte lies so far
-        after the lower guard."""
+        """An array that ends `gap` bytes before the upper guard, or begins `gap` bytes after the lower
+        one."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         begin = self.bytes - size - gap if at_end else gap

@@ -1,4 +1,4 @@
-"""The checks of softmax_topk for every instruction set. They run in an interpreter of their own with
+"""The checks of softmax_topk for one instruction set. They run in their own interpreter with
 ONSOFTMAX_ISA set.
 
 python topk_checks.py lengths|many|rows|places|masks|edges|guard
@@ -41,8 +41,8 @@ def check(x, k, axis, facts, log=False, dtype=None, **options):
 
 
 def lengths():
-    """Rows around vectors, groups and tiles, and k around the limits for sorting, counting and merging, by
-    turns for two of the types."""
+    """Rows around vectors, groups and tiles, and k around the limits for sorting, counting and merging. Two
+    of the types take turns."""
     rng, turn = np.random.default_rng(1), itertools.count()
     for dtype in DTYPES:
         for N in (1, 2, 3, 7, 16, 31, 33, 64, 65, 127, 129, 255, 257, 300, 512, 513, 2047, 2049, 5000):
@@ -62,7 +62,7 @@ def lengths():
 
 
 def many():
-    """Rows that are worked on side by side, each of another kind."""
+    """Rows of different kinds that are worked on side by side."""
     rng = np.random.default_rng(5)
     for dtype in DTYPES:
         for N in (20, 33, 64, 128, 200, 600):
@@ -78,7 +78,7 @@ def many():
 
 
 def rows():
-    """Rows with many candidates: rising, falling, equal, with few values, with few finite values."""
+    """Rows with many candidates: rising, falling, equal, with few values, or with few finite values."""
     rng = np.random.default_rng(2)
     for dtype in DTYPES:
         long = [(70_000, 60)] if dtype in (np.float32, np.float64) else []  # two blocks and a part of one
@@ -148,7 +148,7 @@ def places():
 
 
 def masks():
-    """Allowed elements come first, also if they are -inf, whatever is at excluded places."""
+    """Allowed elements come first even if they are -inf, whatever is at excluded places."""
     rng = np.random.default_rng(6)
     for dtype in DTYPES:
         each_k = {1: [1], 7: [3, 7], 40: [1, 20, 40], 300: [9, 300], 9000: [60, 9000]}
@@ -176,7 +176,7 @@ def masks():
 
 
 def edges():
-    """The pairs are the pairs of normalizer. A row depends neither on other rows nor on the threads."""
+    """The pairs are normalizer's pairs. A row depends neither on other rows nor on the threads."""
     rng = np.random.default_rng(4)
     for dtype in DTYPES:
         x = logits(rng, (7, 3000), dtype)

@@ -101,7 +101,7 @@ def check_operators(device):
     torch.library.opcheck(OPS.softmax_topk.default, (x, 3, [1], where))
 
 
-# For each of torch's operators: the same call by ours, from the arguments that torch's own tests give it.
+# For each of torch's operators: our call with the arguments of torch's own tests.
 def _softmax(function):
     return lambda x, dim, dtype=None, **_: function(x, dim, dtype=dtype)
 
@@ -119,7 +119,7 @@ def _topk(x, k, dim=-1, *_):
 
 
 def _expected_topk(x, k, dim=-1, *_):
-    """The values at our places of the largest elements. Among equal elements torch may take any."""
+    """The values at our places of the largest elements. Of equal elements torch may take any."""
     places = ons.softmax_topk(x.detach(), k, dim).indices
     if x.ndim:
         assert torch.equal(x.gather(dim, places), x.topk(k, dim).values)
@@ -129,7 +129,7 @@ def _expected_topk(x, k, dim=-1, *_):
 
 def samples(device):
     """torch's own samples (OpInfo): pairs of calls, ours and torch's, and the tensors that they take."""
-    pytest.importorskip("expecttest")  # torch's module of samples imports it
+    pytest.importorskip("expecttest")  # torch's samples import it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
@@ -160,7 +160,7 @@ def _value_and_gradient(call, x):
 
 
 def _assert_close(ours, theirs, exact):
-    """Ours is as near to the float64 result as torch, or within two eps of the weights, which reach 1."""
+    """Ours is as near to the float64 result as torch's, or within two eps of the weights, which reach 1."""
     assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
     if ours.dtype == torch.float64 or ours.numel() == 0:
         torch.testing.assert_close(ours, theirs)
@@ -221,7 +221,7 @@ def check_transforms(device):
 
 
 def check_vjp(device):
-    """The second function of vjp runs after the transform is over."""
+    """The second function of vjp runs after the transform has ended."""
     x, where = rows((3, 5), device).detach(), mask((3, 5), device)
     weights = torch.linspace(-1, 1, 15, device=device, dtype=x.dtype).view(3, 5)
     for ours, theirs, given in [
@@ -243,7 +243,7 @@ def check_batched_gradients(device):
     """Batched gradients use the vmap of torch.autograd."""
     x, where = rows((2, 4), device), mask((2, 4), device)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warnings that it maps by a loop
+        warnings.simplefilter("ignore")  # torch warns that it maps by a loop
         for call in (
             lambda t: ons.softmax(t, where=where, scale=0.5),
             lambda t: ons.log_softmax(t, 0),
@@ -259,7 +259,7 @@ def check_batched_gradients(device):
 
 
 def check_mapped_edges(device):
-    """Rows of one element, without an axis or in an array without an axis, and axes out of bounds."""
+    """Rows of one element, calls and arrays without an axis, and axes out of bounds."""
     x = rows((5,), device).detach()
     for function in (ons.softmax, ons.log_softmax, ons.logsumexp):
         alone = torch.func.jacrev(lambda t, f=function: f(t[:, None]).view(5))(x)
@@ -283,7 +283,7 @@ def loss(x, where, target):
 
 
 def check_compiled(device, backend, **options):
-    """A compiled call has no graph break, takes shapes that vary in one graph, and has the bits of a plain
+    """A compiled call has no graph break, takes varying shapes in one graph, and has the bits of a plain
     call."""
     torch._dynamo.reset()
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
@@ -300,7 +300,7 @@ def check_compiled(device, backend, **options):
 
 
 def check_bits_compiled(device, backend, **options):
-    """The operators' results have the same bits. Between them a compiler may round as it likes."""
+    """The operators' results have the same bits. A compiler may round as it likes between them."""
     torch._dynamo.reset()
     calls = [
         lambda x: ons.softmax(x),
@@ -313,13 +313,13 @@ def check_bits_compiled(device, backend, **options):
         compiled = torch.compile(call, fullgraph=True, backend=backend, **options)
         for dtype in (torch.float32, torch.bfloat16):
             x = rows((5, 300), device, dtype=dtype).detach()
-            for _ in range(3):  # a CUDA graph is recorded at the second call and runs from the third on
+            for _ in range(3):  # the second call records a CUDA graph, and later calls run it
                 y = compiled(x)
                 assert y.dtype == call(x).dtype and torch.equal(y, call(x))
 
 
 def check_profiled(device):
-    """Every call has one row in torch's profiler, by whatever way it goes."""
+    """Every call has one row in torch's profiler, whichever way it takes."""
     x = torch.randn(8, 50, device=device)
     with_gradient = x.clone().requires_grad_()
     with torch.profiler.profile() as profiler:

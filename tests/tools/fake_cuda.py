@@ -1,4 +1,4 @@
-"""Runs bench_cuda.py where there is no GPU: tiny cases on the CPU, a stopwatch for CUDA events."""
+"""Runs bench_cuda.py without a GPU: tiny cases on the CPU, and a stopwatch in place of CUDA events."""
 
 import os
 import sys
@@ -32,7 +32,8 @@ def no_cupy(module):
 
 
 def refer_as_on_a_cpu(self, case, tensors):
-    """There softmax_backward of floats errs by the sizes of its sum's terms (docs/contract.md)."""
+    """On a CPU the error of softmax_backward of floats follows the sizes of its sum's terms
+    (docs/contract.md)."""
     refer(self, case, tensors)
     if case.operation == "softmax_backward":
         y, grad = (self.rows(tensors[name]).double() for name in ("x", "grad"))

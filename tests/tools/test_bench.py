@@ -1,4 +1,4 @@
-"""bench_cuda.py where there is no GPU: its refusal, its arithmetic and tables, and a run on a stopwatch."""
+"""bench_cuda.py without a GPU: its refusal, its arithmetic and tables, and a run with a stopwatch."""
 
 import importlib.util
 import json
@@ -29,7 +29,7 @@ def report():
 
 
 def made_up(report):
-    """A document of two lengths, 1 MB each, as bench_cuda.py would write it."""
+    """A document of two lengths, 1 MB each, in the form that bench_cuda.py writes."""
 
     def figures(*samples):
         return report.figures_of(list(samples), 0.5, 10**6, 10**6, [0.002])

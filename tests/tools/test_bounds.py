@@ -1,4 +1,4 @@
-"""gpu_bounds.py on a program that prints such a table as Nsight Compute does."""
+"""gpu_bounds.py on a program that prints a table like Nsight Compute's."""
 
 import os
 
@@ -9,7 +9,7 @@ SCRIPT = os.path.join(ROOT, "benchmarks", "gpu_bounds.py")
 pytestmark = pytest.mark.skipif(not os.path.isfile(SCRIPT), reason="the benchmarks are not beside the tests")
 pytest.importorskip("torch")
 
-# Six cases of one kernel each but the first, which has two; each metric is 1000 but the durations.
+# Six cases. The first has two kernels, the others one each. Each metric except the duration is 1000.
 NCU = """#!/usr/bin/env python3
 import sys
 metrics = sys.argv[sys.argv.index("--metrics") + 1].split(",")

@@ -1,4 +1,4 @@
-"""What setup.py chooses and refuses before anything is compiled; what a package says that is not built."""
+"""What setup.py chooses and refuses before it compiles, and the error of a package that is not built."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from support import PACKAGE_PARENT, ROOT
 
 pytestmark = pytest.mark.skipif(not os.path.isdir(os.path.join(ROOT, "csrc")), reason="no C sources here")
 
-# As much of nvcc as setup.py asks before it compiles.
+# The answers of nvcc that setup.py asks for before it compiles.
 NVCC = """#!/bin/sh
 case "$*" in
     --version) echo "Cuda compilation tools, release 13.0, V13.0.88" ;;
@@ -51,7 +51,7 @@ def nvcc(tmp_path):
 
 @pytest.fixture
 def toolkit(nvcc, tmp_path):
-    """The folder of a whole one, as CUDA_HOME has it."""
+    """A complete toolkit, as CUDA_HOME names it."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libcudart_static.a").touch()
     return tmp_path
@@ -68,8 +68,8 @@ done
 
 @pytest.mark.parametrize("flags", ["-Ofast", "-ffast-math -funsafe-math-optimizations"])
 def test_no_subnormals_are_lost_by_the_link(build, tmp_path, flags):
-    """CFLAGS go into the link too. For these gcc adds crtfastmath.o, which sets flush-to-zero for the whole
-    process when the module is loaded. `gcc` here compiles nothing, and tells what the real one would link."""
+    """CFLAGS go into the link too. With these flags gcc adds crtfastmath.o, which sets flush-to-zero for the
+    whole process when the module is loaded. `gcc -###` compiles nothing and prints what gcc would link."""
     version = subprocess.run(["gcc", "--version"], capture_output=True, text=True).stdout
     if "Free Software Foundation" not in version:
         pytest.skip("gcc is another compiler")
@@ -83,7 +83,7 @@ def test_no_subnormals_are_lost_by_the_link(build, tmp_path, flags):
 @pytest.mark.parametrize("flag", ["-ffast-math", "-ffinite-math-only", "-funsafe-math-optimizations"])
 @pytest.mark.parametrize("file", ["csrc/api/run.c", "csrc/cpu/vec/scalar.c", "csrc/cuda/driver/absent.c"])
 def test_fast_math_is_refused(flag, file):
-    """logsumexp of an infinity was NaN."""
+    """With this flag, logsumexp of an infinity was NaN."""
     command = ["cc", "-std=c11", "-fsyntax-only", "-Og", flag, os.path.join(ROOT, file)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0 and "build without -ffast-math and -Ofast" in done.stderr, done.stderr[-500:]
@@ -116,7 +116,7 @@ def test_wrong_settings(build, nvcc, toolkit):
 
 @pytest.fixture
 def chosen(build, toolkit):
-    """What a build says that finds the toolkit and these GPUs."""
+    """A function that runs a build with this toolkit and these GPUs, and returns its output."""
 
     def run(gpus, **environment):
         smi = toolkit / "bin" / "nvidia-smi"
@@ -128,7 +128,7 @@ def chosen(build, toolkit):
     return run
 
 
-GPUS = [  # said; present; built for; PTX of
+GPUS = [  # environment; GPUs in the machine; architectures with machine code; architecture with PTX
     ({"ONSOFTMAX_CUDA_ARCHS": "75;90", "CUDAARCHS": "80"}, "9.0", "75;90", "90"),
     ({"ONSOFTMAX_CUDA_ARCHS": "75"}, "[N/A]", "75", "75"),
     ({"CUDAARCHS": "80-real, 90a", "ONSOFTMAX_CUDA_ARCHS": ""}, "[N/A]", "80;90a", "90a"),
@@ -144,8 +144,8 @@ GPUS = [  # said; present; built for; PTX of
 
 @pytest.mark.parametrize("said, present, archs, ptx", GPUS)
 def test_the_gpus_to_build_for(chosen, nvcc, said, present, archs, ptx):
-    """Those that are named, else those present, else the usual ones that this nvcc knows; and what nvcc
-    refuses stops the build."""
+    """The build takes the GPUs that the environment names, else those in the machine, else the usual ones
+    that this nvcc knows. An error of nvcc stops the build."""
     output = chosen(present, **said)
     assert f"onsoftmax: builds for CUDA {archs} with {nvcc} 13.0.88\n" in output
     assert "error: nvcc failed on csrc/cuda/" in output
@@ -175,7 +175,8 @@ def test_the_cpu_alone_where_that_is_said(chosen):
 
 
 def test_a_package_that_is_not_built(tmp_path):
-    """As in a checkout after `pip install .`; another module that is missing is named as ever."""
+    """A checkout after `pip install .` is such a package. The error of another missing module stays as it
+    is."""
     package, no_core = tmp_path / "onsoftmax", shutil.ignore_patterns("_core.*", "__pycache__")
     shutil.copytree(os.path.join(PACKAGE_PARENT, "onsoftmax"), package, ignore=no_core)
 
@@ -206,7 +207,7 @@ def test_old_packages_without_isolation(tmp_path, name, version, least):
 
 @pytest.mark.skipif(not shutil.which("make"), reason="no make here")
 def test_wheels_without_their_tools(tmp_path):
-    """Said before anything is built."""
+    """The error comes before anything is built."""
 
     def make(*arguments):
         command = [shutil.which("make"), "-f", os.path.join(ROOT, "Makefile"), "wheel-x86_64", *arguments]
@@ -223,7 +224,8 @@ def test_wheels_without_their_tools(tmp_path):
 
 
 def test_what_a_package_index_shows():
-    """README's text without pictures, and without links to files of the checkout; one version everywhere."""
+    """README's text without pictures, and without links to files of the checkout. The version is the same
+    everywhere."""
     command = [sys.executable, "setup.py", "-q", "--version", "--long-description"]
     plain = {**os.environ, "ONSOFTMAX_CUDA": "0"}
     done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=True)

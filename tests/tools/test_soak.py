@@ -1,4 +1,4 @@
-"""make soak, for a moment: that it calls every function, makes every fault, and sees what is wrong."""
+"""A short `make soak`: it calls every function, makes every fault, and finds errors."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from support import HERE, SANITIZED, environment
 
 import onsoftmax as ons
 
-FIRST = 1_000_000  # a seed of a run without findings
+FIRST = 1_000_000  # a seed without findings
 SECONDS = 20 if SANITIZED else 4
 
 
@@ -26,7 +26,7 @@ def test_a_run(tmp_path):
 
 
 def test_a_wrong_answer_is_seen(monkeypatch):
-    """Of each function: one element of each answer is changed."""
+    """One element of each answer is changed, for each function."""
 
     def spoiled(function):
         def call(*args, **keywords):
@@ -52,7 +52,7 @@ def test_a_wrong_answer_is_seen(monkeypatch):
 
 
 def test_a_crash_is_seen(monkeypatch):
-    """A process that ends before its time: here, one that cannot read what it is asked for."""
+    """The process cannot read its options and ends too early."""
     monkeypatch.setattr(soak, "worker_options", lambda seconds, seed: ["--seconds", "none"])
     found = soak.run(1, FIRST)
     assert all("the process ended with 2" in what for what in found["wrong"]) and found["wrong"]

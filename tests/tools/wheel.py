@@ -1,10 +1,10 @@
-"""A wheel as a new user meets it: what it holds, and how fast it is there where no compiler is.
+"""Checks a wheel as a new user meets it: its contents, and its speed on a machine without a compiler.
 
     python tests/tools/wheel.py dist/onsoftmax-*_x86_64.whl [--tests tests/results/test_edges.py ...]
     python tests/tools/wheel.py dist/onsoftmax-*_aarch64.whl --emulate ROOT [--tests ...]
 
-The second runs on a machine of another kind: ROOT holds Debian's packages of python3.11 for it, unpacked.
-Needs: pip install -e '.[wheels]'"""
+The second command checks a wheel for another kind of machine. ROOT holds Debian's packages of python3.11 for
+this machine, unpacked. Needs: pip install -e '.[wheels]'"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGEST = 60e6  # bytes
 NAME = re.compile(r"onsoftmax-[\d.]+-cp310-abi3-.*\bmanylinux_2_17_(x86_64|aarch64)\b.*\.whl")
 LIBRARIES = {f"lib{name}.so.{n}" for name, n in (("c", 6), ("m", 6), ("pthread", 0), ("dl", 2), ("rt", 1))}
 LOADER = re.compile(r"ld-linux-[\w-]+\.so\.\d")
-# Seconds on a machine with nothing else to do; CI's has.
+# Seconds on an idle machine. CI's machine is busy and may take BUSY times as long.
 INSTALL, FIRST_RESULT, BUSY = 10, 1, 3
 FIRST = "import onsoftmax; print(onsoftmax.softmax([1, 2, 3, 6, 2, 1]), onsoftmax.__file__)"
 COMMANDS = ["info", "explain 1 2 3 6 2 1", "bench --shape 64x1024 --rounds 1"]
@@ -40,7 +40,7 @@ def check(holds, text):
 
 
 def check_module(module):
-    """Its one entry, and that it needs nothing but the C library and what CPython 3.10 has."""
+    """The module exports only PyInit__core, and needs only the C library and CPython 3.10."""
     elf = ELFFile(BytesIO(module))
     needed = {tag.needed for tag in elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
     foreign = {name for name in needed - LIBRARIES if not LOADER.fullmatch(name)}
@@ -76,7 +76,7 @@ def check_contents(wheel):
 
 
 def environment(path):
-    """Where no compiler is to be had, and pip compiles to bytecode, as it does by itself."""
+    """An environment without a compiler. pip compiles to bytecode in it, as it does by default."""
     left_out = ("PYTHON", "ONSOFTMAX", "PYTEST", "PIP_NO_COMPILE", "CC", "CXX", "LD_PRELOAD")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     kept["PATH"] = path
@@ -111,7 +111,8 @@ def run_installed(wheel, tests, folder):
 
 
 def run_emulated(wheel, tests, root, folder):
-    """pip of this machine installs what the other one's would; its Python runs under qemu."""
+    """This machine's pip installs the wheel for the other machine. The other machine's Python runs under
+    qemu."""
     site = f"{folder}/site"
     machine = NAME.fullmatch(os.path.basename(wheel))[1]
     platforms = [f"--platform=manylinux_2_{glibc}_{machine}" for glibc in (28, 27, 17)]

@@ -1,4 +1,4 @@
-"""Rows over the ranks of a torch.distributed group: gloo on the CPU, each rank a process."""
+"""Rows over the ranks of a torch.distributed group: gloo on the CPU, one process per rank."""
 
 import pytest
 from ranks import run_ranks
@@ -23,7 +23,7 @@ def test_a_group_that_is_not_there():
 
 
 def test_second_derivatives_of_one_rank():
-    """Also of a DTensor; a gradient penalty, and the Hessian of torch's own functions."""
+    """A gradient penalty and the Hessian of torch's own functions, also for a DTensor."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 
     from onsoftmax import distributed

@@ -1,4 +1,4 @@
-"""torch tensors on the CPU: what goes in and comes out, and what is refused."""
+"""torch tensors on the CPU: results, and what is refused."""
 
 import contextlib
 import functools
@@ -78,7 +78,8 @@ def test_torch_views_that_are_not_what_they_point_to(torch):
 
 
 def test_torch_tensors_without_memory(torch):
-    """They wear the type torch.Tensor too, and DLPack shows an address for some: refused, and no crash."""
+    """Some tensors have no memory, but have the type torch.Tensor, and DLPack may show an address. They are
+    refused without a crash."""
     zero = torch._efficientzerotensor((4, 3))
     functional = torch._to_functional_tensor(torch.ones(4, 3))
     resized = torch.zeros(12)
@@ -120,7 +121,7 @@ def test_torch_kinds_of_tensors(torch):
         made = ons.softmax(x)
         assert made.is_inference() and ons.softmax(x, out=made) is made
     torch.testing.assert_close(made, expected)
-    torch.set_default_device("meta")  # for what torch makes of nothing, and not for what is like another
+    torch.set_default_device("meta")  # a new tensor has this device; a result takes its input's device
     try:
         assert ons.softmax(x).device.type == "cpu"
     finally:
@@ -128,7 +129,7 @@ def test_torch_kinds_of_tensors(torch):
 
 
 def test_torch_is_told_what_was_written(torch):
-    """A backward pass that needs what was overwritten says so."""
+    """A backward step raises an error if it needs values that softmax has overwritten."""
     x, weight = torch.ones(3), torch.ones(3, requires_grad=True)
     product = (weight * x).sum()
     ons.softmax(torch.zeros(3), out=x)
@@ -165,7 +166,8 @@ for given in (x, x.T, x[:, ::2]):
 
 @pytest.mark.parametrize("without_table", [False, True])
 def test_torch_of_older_versions(torch, without_table):
-    """What later versions alone have is not needed: shortcuts, the exchange API, versions of several."""
+    """An older torch works without features that only later versions have: shortcuts, the exchange API, and
+    version counters of several tensors."""
     code = OLDER.replace("WITHOUT_TABLE", str(without_table))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -207,12 +209,12 @@ def test_torch_does_not_leak(torch):
     before, counts = sys.getallocatedblocks(), [sys.getrefcount(each) for each in (x, out, negated)]
     repeat(500)
     gc.collect()
-    assert sys.getallocatedblocks() - before < 400  # one a round would be 500
+    assert sys.getallocatedblocks() - before < 400  # one block left in each round would be 500
     assert [sys.getrefcount(each) for each in (x, out, negated)] == counts
 
 
 def test_torch_gradients(torch):
-    """test_torch_operators.py has what flows."""
+    """test_torch_operators.py checks the gradients themselves."""
     x = torch.from_numpy(VALUES.copy()).requires_grad_()
     for given in (x, torch.nn.Parameter(torch.zeros(3)), 2 * x):
         assert ons.softmax(given).requires_grad
@@ -225,7 +227,7 @@ def test_torch_gradients(torch):
 
 
 def test_torch_tangents(torch):
-    """A dual tensor has one, which would be lost: refused, as a tensor that requires grad is."""
+    """A dual tensor has a tangent that would be lost. Like a tensor that requires grad, it is refused."""
     forward = torch.autograd.forward_ad
     x, ones = torch.from_numpy(VALUES.copy()), torch.ones(VALUES.shape)
     expected = torch.softmax(x, -1)
@@ -236,12 +238,12 @@ def test_torch_tangents(torch):
         for arguments, keywords in calls:
             with pytest.raises(RuntimeError, match=r"dual tensor.*no tangent flows.*detach"):
                 ons.softmax(*arguments, **keywords)
-        with torch.no_grad(), pytest.raises(RuntimeError, match="dual tensor"):  # which leaves tangents alone
+        with torch.no_grad(), pytest.raises(RuntimeError, match="dual tensor"):  # keeps tangents
             ons.softmax(dual)
         torch.testing.assert_close(x, torch.from_numpy(VALUES))
         for plain in (x, dual.detach(), forward.unpack_dual(dual).primal):
             torch.testing.assert_close(ons.softmax(plain), expected)
-        with torch.inference_mode():  # where torch has no tangents either
+        with torch.inference_mode():  # torch has no tangents in this mode either
             torch.testing.assert_close(ons.softmax(dual), expected)
         out = torch.empty_like(x)
         assert ons.softmax(x, out=out, scale=0.5) is out
@@ -249,8 +251,8 @@ def test_torch_tangents(torch):
 
 
 def test_torch_transforms(torch):
-    """What vmap and the like hand in is no plain tensor: an error where no operator takes it, whichever
-    argument it is."""
+    """vmap and similar transforms pass a tensor that is not plain. If no operator takes it, there is an
+    error, whichever argument it is."""
     x = torch.from_numpy(VALUES[0])
     for call in (ons.softmax, lambda t: ons.softmax(x, scale=t[..., :1])):
         with pytest.raises((RuntimeError, BufferError)):
@@ -272,7 +274,7 @@ def test_torch_transforms(torch):
 
 
 def test_torch_subclasses_that_give_something_else(torch):
-    """What a tensor's own methods give is looked at before it is used."""
+    """The result of a tensor's own method is checked before it is used."""
 
     class Numpy(torch.Tensor):
         def numpy(self, **keywords):

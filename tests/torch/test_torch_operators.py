@@ -1,4 +1,4 @@
-"""torch's operators of our functions: gradients, transforms, torch.compile, on the CPU."""
+"""torch's operators of our functions on the CPU: gradients, transforms, torch.compile."""
 
 import copy
 import io
@@ -54,7 +54,7 @@ assert torch.equal(compiled(x), ons.softmax(x) + 1)
 
 
 def test_what_no_operator_takes_under_torch_compile():
-    """It runs as it is, outside of the graphs."""
+    """A call without an operator runs outside the graphs."""
     import numpy as np
 
     def both(x, row):
@@ -85,7 +85,7 @@ def test_export():
 
 
 def test_where_they_are_called():
-    """By themselves where torch's operators are needed; the others stay plain calls."""
+    """A call uses an operator only if torch needs one. All other calls stay plain."""
     x = torch.randn(3, 4)
     assert ons.softmax(x).grad_fn is None
     assert "OnsoftmaxLogSoftmax" in str(ons.log_softmax(x.clone().requires_grad_()).grad_fn)
@@ -108,7 +108,7 @@ def test_where_they_are_called():
 
 
 def test_gradient_keeps_what_it_needs():
-    """softmax and log_softmax their result, not the array."""
+    """softmax and log_softmax keep their result, not the array."""
     import weakref
 
     x = torch.randn(3, 4, requires_grad=True)
@@ -126,7 +126,7 @@ def test_gradient_keeps_what_it_needs():
 
 
 def test_masks_and_scales_that_change():
-    """They are kept as autograd keeps tensors: what a backward step would use wrongly is an error."""
+    """Autograd keeps masks and scales. A backward step raises an error if one of them has changed."""
     import weakref
 
     x, target = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
@@ -137,7 +137,7 @@ def test_masks_and_scales_that_change():
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             (y * target).sum().backward()
     array = changes["where"].numpy() | True
-    y = ons.softmax(x, where=array)  # of NumPy, which keeps no account: a copy
+    y = ons.softmax(x, where=array)  # NumPy does not record changes, so the mask is copied
     array[:] = False
     (grad,) = torch.autograd.grad((y * target).sum(), x)
     torch.testing.assert_close(grad, torch.autograd.grad((ons.softmax(x) * target).sum(), x)[0])
@@ -152,7 +152,7 @@ def test_masks_and_scales_that_change():
 
 
 class Wrapped(torch.Tensor):
-    """A tensor of another, which does all."""
+    """A tensor that wraps another tensor and passes every operation to it."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -189,7 +189,7 @@ def test_subclasses_in_any_place():
 
 
 def test_modes():
-    """A TorchDispatchMode sees the operators, and what has none stays a plain call."""
+    """A TorchDispatchMode sees the operators. A call without an operator stays plain."""
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -239,7 +239,7 @@ def test_symbolic_trace():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_jit_trace():
-    """The operators are recorded, of plain tensors too, and not the results."""
+    """The trace records operators, not results. This includes plain tensors."""
     import onsoftmax.torch
 
     x, other, where = torch.randn(2, 5), torch.randn(3, 4), torch.tensor([True, False, True, True])
@@ -266,12 +266,12 @@ def test_jit_trace():
     ):
         with pytest.raises((RuntimeError, ValueError), match=r"under torch\.jit\.trace|normalizer is given"):
             torch.jit.trace(call, (x,))
-    with pytest.raises(RuntimeError, match="onsoftmax::softmax"):  # it was a constant
+    with pytest.raises(RuntimeError, match="onsoftmax::softmax"):  # the call was once recorded as a constant
         torch.onnx.export(onsoftmax.torch.Softmax(), (x,), io.BytesIO(), dynamo=False)
 
 
 def test_numbers_that_vary_in_compiled_code():
-    """Two graphs, as for torch.topk: of the first number, and of any."""
+    """Two graphs, as with torch.topk: one for the first number, one for any other number."""
     x = torch.randn(4, 50, requires_grad=True)
     for call in (
         lambda k: ons.softmax_topk(x, k, log=True).values,
@@ -289,7 +289,7 @@ def test_numbers_that_vary_in_compiled_code():
 
 
 def test_tensors_without_values_are_checked():
-    """As those that have some: on meta, fake, and in torch.compile."""
+    """Meta tensors, fake tensors and tensors in torch.compile get the same checks as tensors with values."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     x, wrong = (

@@ -1,7 +1,7 @@
-/* batch.h - whole rows, a batch of WIDTH at a time. What a row has one of (its reference c,
- * its d, the factor of the division) is then one vector for the batch. Row after row is computed
- * as in fused.h: meanwhile a row of the batch before is finished, and the maximum of a row
- * of the batch behind is found. Adds up as row.h does. */
+/* batch.h - whole rows, a batch of WIDTH at a time. One vector then has the c of all rows of the
+ * batch, another their d, and another their factor of the division. The rows are computed one after
+ * the other as in fused.h: meanwhile a row of the batch before is finished, and the maximum of a
+ * row of the batch behind is found. Adds up as row.h does. */
 #ifndef ONS_CPU_KERNEL_BATCH_H
 #define ONS_CPU_KERNEL_BATCH_H
 
@@ -9,7 +9,7 @@
 
 #define BATCH WIDTH /* rows of a full batch */
 
-/* The rows of a batch: WIDTH, or half as many where WIDTH rows are more than 10 KiB. The first
+/* Rows of a batch: WIDTH, or half as many if WIDTH rows take more than 10 KiB. The first-level
  * cache must hold two batches of exponentials and two of x. */
 ONS_ALWAYS int64_t rows_in_batch(int64_t N) {
     return BATCH > 1 && BATCH * N * (int64_t)sizeof(T) > 10240 ? BATCH / 2 : BATCH;
@@ -21,8 +21,8 @@ typedef struct {
     wide d;
 } batch;
 
-/* Shift and floor of rows from their m, one a lane, which is not far: c is ceil(m * log2(e)), or
- * where that is next to an integer the other neighbour: which one does not show. */
+/* Shift and floor of rows from their m, one a lane. No m is far. c is ceil(m * log2(e)). If m *
+ * log2(e) is next to an integer, c may be one off, which does not show in results. */
 ONS_ALWAYS void references_of_lanes(VEC m, T *shift, T *floor) {
     VEC magic = V(set)((T)MAGIC);
     VEC c = V(fma)(m, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
@@ -35,18 +35,18 @@ ONS_ALWAYS void references_of_lanes(VEC m, T *shift, T *floor) {
 /* Whether a lane is larger than ONS_LARGEST_REFERENCE, or infinite. */
 ONS_ALWAYS bool any_far(VEC m) { return V(any_outside)(m, V(set)((T)ONS_LARGEST_REFERENCE)); }
 
-/* m, or if it is infinite the number that is taken for it. */
+/* m, or the finite number that stands for it if it is infinite. */
 ONS_ALWAYS VEC nearer(VEC m) {
     VEC zero = V(set)(0), bound = V(set)((T)-ONS_LARGEST_REFERENCE);
     return zero - V(max)(bound, zero - V(max)(bound, m));
 }
 
-/* The anchors of rows of these maxima (ons_needs_anchor); 0 where a row needs none. */
+/* The anchors of rows with these maxima (ons_needs_anchor), or 0 for a row without. */
 ONS_ALWAYS VEC anchors(VEC m) {
     return V(between)(m, V(set)((T)ONS_LARGEST_REFERENCE), V(set)((T)INFINITY));
 }
 
-/* From m to anchor, shift and floor; whether a row has an anchor. */
+/* Sets anchor, shift and floor from m. Returns whether a row has an anchor. */
 ONS_ALWAYS bool set_references_of_batch(batch *batch) {
     VEC m = V(load)(batch->m), anchor = V(set)(0);
     bool far = any_far(m);
@@ -62,7 +62,7 @@ ONS_ALWAYS bool set_references_of_batch(batch *batch) {
     return far;
 }
 
-/* first plus second of the first `rows` rows: NaN where a row is. 0 in the other lanes. */
+/* first plus second of the first `rows` rows, NaN if the row is NaN. The other lanes are 0. */
 ONS_ALWAYS VEC nans_of_rows(const T *first, const T *second, int64_t rows) {
     return V(join)(V(load)(first) + V(load)(second), V(set)(0), rows);
 }
@@ -75,7 +75,7 @@ ONS_ALWAYS bool has_nan(VEC sum) {
     return nan;
 }
 
-/* The sums of each chunk of a batch's rows, lane by lane. */
+/* The sums of each chunk of a batch's rows, one for each lane. */
 enum {
     LONGEST_BATCHED = BITS == 64          ? ONS_BATCHED_F64
                       : sizeof(VEC) == 64 ? ONS_BATCHED_F32 / 2
@@ -84,8 +84,8 @@ enum {
 };
 typedef VEC batch_lanes[BATCH][MAX_CHUNKS][VECS];
 
-/* Computes first and second from d. `d_low`: what d rounded away, or NULL; `converted`: the
- * anchor was already subtracted from the elements in memory. */
+/* Computes first and second from d. `d_low`: what d rounded away, or NULL. `converted`: the anchor
+ * has already been subtracted from the elements in memory. */
 ONS_ALWAYS void end_rows_of_batch(const operation *operation, batch *batch, const wide *d_low,
                                   bool converted) {
     VEC anchor = converted ? V(set)(0) : V(load)(batch->anchor);
@@ -98,9 +98,8 @@ ONS_ALWAYS void end_rows_of_batch(const operation *operation, batch *batch, cons
     }
 }
 
-/* The values of `rows` rows of a batch to y, from row `first` on. Where the maximum is infinite it
- * is the value, but of rows with a NaN, which the maximum passed over. `x`: the rows, of type `as`.
- */
+/* Stores the values of `rows` rows of a batch to y, from row `first` on. An infinite maximum is the
+ * row's value, unless the row has a NaN, which the maximum ignores. `x`: the rows, of type `as`. */
 static void store_values(const ons_run_of_rows *run, int64_t first, int64_t rows, batch *batch,
                          ons_tile x, ons_dtype as) {
     for (int64_t i = 0; i < rows; i++) {
@@ -114,7 +113,8 @@ static void store_values(const ons_run_of_rows *run, int64_t first, int64_t rows
     }
 }
 
-/* From the lanes to first and second, or to the values, which are then in `first`. */
+/* Computes first and second from the lanes' sums. For operations with one value a row, `first` gets
+ * the values. */
 ONS_ALWAYS void end_batch(const operation *operation, batch *batch, batch_lanes lanes, int64_t N,
                           bool converted) {
     sums sums[BATCH];
@@ -143,8 +143,8 @@ static ONS_APART void largest_of(T *largest, const char *x, int64_t across, int6
         largest_as(largest, x, across, rows, N, OWN);
 }
 
-/* The lanes' sums of row i, from its elements less the anchor at e. These or the exponentials are
- * left there. */
+/* Computes the lanes' sums of row i, from its elements minus the anchor at e. The exponentials
+ * replace them there if they are kept. */
 static ONS_APART void anchored_lanes(VEC (*lanes)[VECS], const batch *batch, int64_t i, T *e,
                                      int64_t n, bool keeps_exponentials) {
     reference reference = reference_of_row(batch->shift, batch->floor, i);
@@ -154,26 +154,27 @@ static ONS_APART void anchored_lanes(VEC (*lanes)[VECS], const batch *batch, int
     }
 }
 
-/* How far a run of rows has come: the exponentials of batch `now` are computed next. */
+/* The state of a run of rows. The exponentials of batch `now` are computed next. */
 typedef struct {
     int64_t batch_rows;     /* rows of a whole batch */
-    const char *x, *behind; /* its first row, and that of the batch behind */
-    int64_t across;         /* bytes from row to row of both */
-    const char *fetch;      /* in memory: what is fetched with its first row */
-    char *y;                /* the first row of the batch before */
-    const char *kept;       /* what is kept of it, and the bytes from row to row of that */
+    const char *x, *behind; /* first row of this batch, and of the batch behind */
+    int64_t across;         /* bytes from row to row in both */
+    const char *fetch;      /* memory to fetch during its first row */
+    char *y;                /* first row of the batch before */
+    const char *kept;       /* what is kept of it, and its bytes from row to row */
     int64_t kept_across;
     T *e, *shared;
-    int64_t rows_before, rows, rows_behind; /* of the batch before, of this and of the one behind */
+    int64_t rows_before, rows, rows_behind; /* of the batch before, this batch, and the batch
+                                             * behind */
     bool anchored, follow;
-    int64_t done; /* rows that are in y */
+    int64_t done; /* rows stored in y */
     const batch *now, *before;
     batch_lanes lanes;  /* of this batch */
     VEC largest[BATCH]; /* of the batch behind */
 } run_of_batches;
 
-/* Computes the exponentials of one batch. Meanwhile the batch before is finished and the one
- * behind is compared. `full`: all three have all their rows, and none has an anchor. */
+/* Computes the exponentials of one batch. Meanwhile it finishes the batch before and finds the
+ * maxima of the batch behind. `full`: all three have all their rows, and none has an anchor. */
 ONS_ALWAYS void next_batch(run_of_batches *at, const ons_run_of_rows *run, kind kind, bool full) {
     int64_t N = run->N, batch_rows = at->batch_rows, across = at->across,
             fetch_across = run->x.across;

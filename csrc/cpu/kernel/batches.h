@@ -1,14 +1,14 @@
-/* batches.h - a run of rows that is taken in batches. batch.h has the work on one batch. */
+/* batches.h - a run of rows in batches. batch.h has the work on one batch. */
 #ifndef ONS_CPU_KERNEL_BATCHES_H
 #define ONS_CPU_KERNEL_BATCHES_H
 
 #include "batch.h"
 
-/* How many elements of a vector lie in a row that has `left` of them left. */
+/* Number of elements of a vector that lie in a row with `left` elements left. */
 ONS_ALWAYS int64_t own_of(int64_t left) { return left < 0 ? 0 : left < WIDTH ? left : WIDTH; }
 
-/* Finishes the elements before the first cache line of y, which goes past the caches. Returns
- * how many they are: by so many all rows of the batch are finished ahead. */
+/* Finishes the elements before the first cache line of y, which goes past the caches. Returns their
+ * number. All rows of the batch are then finished that many elements further. */
 ONS_ALWAYS int64_t finish_to_cache_line(run_of_batches *at, int64_t N, kind kind) {
     finishing first = {.y = at->y,
                        .kept = at->kept,
@@ -20,15 +20,13 @@ ONS_ALWAYS int64_t finish_to_cache_line(run_of_batches *at, int64_t N, kind kind
     return begin_finishing(first, kind).at;
 }
 
-/* next_batch where batches are full, rows are whole quads, and y has no gap between rows. All
- * stores are then whole vectors. Past the caches they are whole cache lines, even where a line has
- * elements of two rows.
- *
- * Past the caches y is written from its first cache line on, also where this line begins within a
- * row. Elements that do not fill a line go into `shared`, for the next batch, as in
- * begin_finishing. Rows are finished `turn` rows ahead: a KiB away from the places of x that are
- * read meanwhile (see LAG). They are not where two batches fill the first cache, which takes them
- * best in the order in which they were written. */
+/* next_batch for full batches whose rows are whole quads and lie in y without gaps. All stores are
+ * then whole vectors. Past the caches they are whole cache lines, even if a line has elements of
+ * two rows. y is written from its first cache line on, even if this line begins within a row.
+ * Elements that do not fill a line go into `shared`, for the next batch, as in begin_finishing.
+ * Rows are finished `turn` rows ahead: a KiB away from the places of x that are read meanwhile (see
+ * LAG). If two batches fill the first-level cache, `turn` is 0, since the cache works best in the
+ * order of the writes. */
 ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run, kind kind) {
     int64_t N = run->N, bytes = N * (int64_t)sizeof(T);
     T *y = (T *)(void *)at->y;
@@ -66,7 +64,7 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
             }
             bool cut = kind.past_caches && ahead > 0 && q + QUAD == N; /* by the end of the row */
             for (int64_t j = last_cache_line; j < last_cache_line + CACHE_LINE; j += WIDTH) {
-                int64_t own = WIDTH; /* elements that are not the next row's */
+                int64_t own = WIDTH; /* elements before the next row */
                 if (cut) {
                     own = own_of(N - ahead - j);
                     first = V(join)(first, SET_OF(firsts, next), own);
@@ -90,13 +88,13 @@ ONS_ALWAYS void next_whole_batch(run_of_batches *at, const ons_run_of_rows *run,
     }
 }
 
-/* The buffer for batch g: of two in turn, or of three where rows are converted. */
+/* The buffer of batch g: two buffers in turn, or three if rows are converted. */
 ONS_ALWAYS T *room_of_batch(const ons_run_of_rows *run, int64_t g, int64_t batch_rows) {
     int64_t turn = run->convert ? (g + 3) % 3 : (g + 2) % 2;
     return (T *)run->kept + turn * batch_rows * run->pitch;
 }
 
-/* Converts batch g into its buffer where that is needed. Returns where its rows are. */
+/* Converts batch g into its buffer if necessary. Returns the address of its rows. */
 ONS_ALWAYS const char *take_batch(const ons_run_of_rows *run, int64_t g, int64_t batch_rows,
                                   int64_t rows) {
     if (!run->convert) return (const char *)run->x.data + g * batch_rows * run->x.across;
@@ -105,8 +103,8 @@ ONS_ALWAYS const char *take_batch(const ons_run_of_rows *run, int64_t g, int64_t
     return (const char *)room;
 }
 
-/* The lanes of all rows are added up and compared once their batch is done: in each row that
- * would be a chain of long instructions, which delays the next row. */
+/* The lanes of all rows are added up and compared after their batch. Doing it in each row would be
+ * a chain of long instructions that delays the next row. */
 ONS_ALWAYS bool batches_of_kind(const ons_run_of_rows *run, kind kind) {
     batch batches[2] = {0}, *now = batches, *before = batches + 1;
     int64_t N = run->N, bytes = N * run->x.along, batch_rows = rows_in_batch(N);
@@ -143,7 +141,7 @@ ONS_ALWAYS bool batches_of_kind(const ons_run_of_rows *run, kind kind) {
         if (exponentials) at.kept = (const char *)room_of_batch(run, g - 1, batch_rows);
         at.now = now;
         at.before = before;
-        /* told apart for the compiler where that shows in the time */
+        /* separate calls, because the compiler makes faster code for constants */
         bool full = at.rows_before == batch_rows && at.rows_behind == batch_rows && !at.anchored;
         if (full && whole && past_caches)
             next_whole_batch(&at, run, kind_past_caches(kind, true));
@@ -178,7 +176,7 @@ ONS_ALWAYS bool batches_of_kind(const ons_run_of_rows *run, kind kind) {
     return has_nan(sum);
 }
 
-/* y of type `as`, from an x of that type or from converted rows. */
+/* For a y of type `as`. x has the same type, or its rows are converted. */
 ONS_ALWAYS bool batches_to(const ons_run_of_rows *run, const operation *operation, ons_dtype as) {
     if (as != OWN && run->convert) return batches_of_kind(run, kind_of(operation, OWN, as));
     return batches_of_kind(run, kind_of(operation, as, as));

@@ -1,17 +1,16 @@
-/* candidates.h - the candidates for the k largest elements of a row, and their order.
- *
- * They are the elements that were above `least` when they came. `least` is below the k-th largest
- * so far, or is it, so what comes later and is not above it is not among the k: of equal elements
- * the first are. NaN is above everything. */
+/* candidates.h - the candidates for the k largest elements of a row, and their order. They are the
+ * elements that were above `least` when they came. `least` is at most the k-th largest so far. So a
+ * later element that is not above it is not among the k: of equal elements the first are. NaN is
+ * above everything. */
 #ifndef ONS_CPU_KERNEL_CANDIDATES_H
 #define ONS_CPU_KERNEL_CANDIDATES_H
 
 #include "vectors.h"
 
-/* Elements that are compared before the first is looked at: a bit each. */
+/* Elements that are compared before looking at the first: a bit each. */
 enum { AT_ONCE = 64 };
 
-/* A bit for each of the first of n elements that is above the limit. */
+/* A bit for each of the first AT_ONCE of n elements that is above the limit. */
 ONS_ALWAYS uint64_t bits_above(const T *x, int64_t n, VEC limit) {
     uint64_t bits = 0;
     if (n >= AT_ONCE) {
@@ -23,7 +22,7 @@ ONS_ALWAYS uint64_t bits_above(const T *x, int64_t n, VEC limit) {
         VEC a = n - l >= WIDTH ? V(load)(x + l) : V(load_part)(x + l, n - l);
         bits |= (uint64_t)V(above)(a, limit) << l;
     }
-    return bits; /* past the end there is -inf, which is above nothing */
+    return bits; /* the elements past the end are -inf, which is never above */
 }
 
 ONS_ALWAYS int64_t count_above(const T *x, int64_t n, T least) {
@@ -34,7 +33,7 @@ ONS_ALWAYS int64_t count_above(const T *x, int64_t n, T least) {
     return count;
 }
 
-/* The largest of n elements; +inf, where NaN may have been in the way. */
+/* The largest of n elements. +inf if a NaN may have hidden it. */
 ONS_ALWAYS T largest(const T *x, int64_t n) {
     VEC m = V(set)((T)-INFINITY);
     for (int64_t j = 0; j < n; j += WIDTH)
@@ -43,7 +42,8 @@ ONS_ALWAYS T largest(const T *x, int64_t n) {
     return isnan(largest) ? (T)INFINITY : largest;
 }
 
-/* The numbers in their order as integers, the two zeros as one; and back. */
+/* key maps numbers to integers in the same order, and both zeros to the same integer. of_key maps
+ * them back. */
 #if BITS == 32
 #define LOWEST_KEY INT32_MIN
 ONS_ALWAYS int64_t key(T a) {
@@ -69,15 +69,15 @@ ONS_ALWAYS T of_key(int64_t key) {
 }
 #undef LOWEST_KEY
 
-/* A number, and how many elements are above it. */
+/* A number, and the count of elements above it. */
 typedef struct {
     T least;
     int64_t count;
 } bound;
 
-/* A number that k to `most` of n elements are above, if there is one; else the k-th largest itself.
- * At least k are above low, fewer above high. Halves the interval, but begins near its end: most
- * numbers are far below. */
+/* A number that k to `most` of n elements are above, if it exists, or else the k-th largest itself.
+ * At least k elements are above low, and fewer above high. It halves the interval, but begins near
+ * the high end, since most numbers are far below. */
 static bound divide(const T *x, int64_t n, int64_t k, int64_t most, T low, bound high) {
     int64_t below = key(low), above = key(high.least);
     uint64_t step = (uint64_t)1 << (BITS == 32 ? 20 : 49);
@@ -95,7 +95,7 @@ static bound divide(const T *x, int64_t n, int64_t k, int64_t most, T low, bound
     }
 }
 
-/* Leaves the k largest of a row's candidates, in their order, where there are more. */
+/* Cuts a row's candidates to the k largest, in the order in which they came. */
 static void cut(ons_candidates *row) {
     int64_t k = row->k, n = row->count, kept = 0;
     T *values = row->values, low = (T)row->least, least = INFINITY;
@@ -103,18 +103,18 @@ static void cut(ons_candidates *row) {
     bound above = {largest(values, n), 0};
     above.count = count_above(values, n, above.least); /* NaN alone */
     row->closed = above.count >= k;
-    /* `least` may have been raised for a tile of which not enough was taken yet */
+    /* `least` may have been raised for a tile that is not fully taken yet */
     if (count_above(values, n, low) < k) low = (T)-INFINITY;
     if (!row->closed) {
         above = divide(values, n, k, k, low, above);
         least = above.least;
     }
-    /* NaN is above `least` too. Of the elements equal to it the first are taken. */
+    /* NaN is above `least` too. Of the elements equal to `least`, the first are taken. */
     int64_t equal = k - above.count;
     for (int64_t i = 0; i < n && kept < k; i++) {
         T value = values[i];
         int is_equal =
-            (value == least) & (equal > 0); /* without a branch, which is hard to foresee */
+            (value == least) & (equal > 0); /* no branch, since it would be mispredicted */
         values[kept] = value;
         row->places[kept] = row->places[i];
         equal -= is_equal;
@@ -134,8 +134,8 @@ static void take_candidates(ons_candidates *row, const ons_candidates *part) {
     }
 }
 
-/* Takes elements that are -inf, while there are fewer than k candidates: of those with a mask
- * the allowed or the excluded ones. */
+/* Takes elements that are -inf, until there are k candidates. With a mask it takes only allowed
+ * elements, or only excluded ones. */
 static void fill(ons_candidates *row, ons_tile x, ons_mask where, bool allowed, int64_t n,
                  int64_t place) {
     for (int64_t j = 0; j < n && row->count < row->k; j++) {
@@ -147,10 +147,10 @@ static void fill(ons_candidates *row, ons_tile x, ons_mask where, bool allowed, 
     }
 }
 
-/* A few candidates are put in order by counting how many are above each, more by merging runs of
- * such. */
+/* A few candidates are ordered by counting, for each, the candidates above it. More candidates are
+ * ordered by merging such runs. */
 
-/* Elements of a row, and the place of each. */
+/* Elements of a row, and their places. */
 typedef struct {
     T *values;
     int64_t *places;
@@ -165,19 +165,19 @@ ONS_ALWAYS void copy_element(elements to, int64_t at, elements from, int64_t i) 
     to.places[at] = from.places[i];
 }
 
-/* Elements that are put in order at a time: how often is hard to foresee. */
+/* Elements that are ordered at a time. Their number would be mispredicted. */
 enum { BESIDE = 8 };
 
-/* For each of n numbers, a multiple of that, how many are above it, in its bits; of `vectors`
- * vectors of them at a time, a constant. */
+/* For each of n numbers, counts the numbers above it, in the bits of `counts`. n is a multiple of
+ * vectors * WIDTH. It processes `vectors` vectors at a time, a constant. */
 ONS_ALWAYS void count_for_each(T *counts, const T *x, int64_t n, int64_t vectors) {
     for (int64_t l = 0; l < n; l += vectors * WIDTH) {
         VEC own[4], above[4];
         for (int64_t v = 0; v < vectors; v++) {
-            own[v] = V(load)(x + l + v * WIDTH); /* past the n there is room, and whatever */
+            own[v] = V(load)(x + l + v * WIDTH); /* there is room past the n, with any values */
             above[v] = V(set)(0);
         }
-#if !defined(__clang__) /* of more gcc keeps sums in memory */
+#if !defined(__clang__) /* with more, gcc keeps the sums in memory */
 #pragma GCC unroll 4
 #endif
         for (int64_t i = 0; i < n; i++) {
@@ -198,17 +198,17 @@ ONS_ALWAYS uint64_t count_of(const T *counts, int64_t i) {
     return count;
 }
 
-/* Puts n numbers in their places, by how many are above each. */
+/* Puts n numbers in their places, by the count of numbers above each. */
 static ONS_APART void place_by_counts(elements to, elements from, int64_t n, const T *counts) {
-    uint8_t equal[ONS_ORDERED_AT_ONCE] = {0}; /* of those that are at a place */
+    uint8_t equal[ONS_ORDERED_AT_ONCE] = {0}; /* elements at each place */
     for (int64_t i = 0; i < n; i++) {
         uint64_t before = isnan(from.values[i]) ? 0 : count_of(counts, i);
         copy_element(to, (int64_t)before + equal[before]++, from, i);
     }
 }
 
-/* place_by_counts for n different numbers that are no NaN, at most 63 with the -inf that fill them
- * up. False where two are equal or one is NaN. */
+/* place_by_counts for n different numbers without NaN, at most 63 with the -inf that pad them.
+ * False if two are equal or one is NaN. */
 ONS_ALWAYS bool place_different(elements to, elements from, int64_t n, int64_t all,
                                 const T *counts) {
     uint64_t seen = 0;
@@ -218,11 +218,11 @@ ONS_ALWAYS bool place_different(elements to, elements from, int64_t n, int64_t a
             copy_element(to, (int64_t)at, from, b);
             seen |= (uint64_t)1 << at;
         }
-    return seen == ((uint64_t)1 << (n + (n < all))) - 1; /* what fills them up is at one place */
+    return seen == ((uint64_t)1 << (n + (n < all))) - 1; /* all padding is at one place */
 }
 
-/* Puts n candidates, at most ONS_ORDERED_AT_ONCE, in descending order, of equal ones the first
- * first. Behind them there is room for some more, which are made -inf. */
+/* Puts n candidates, at most ONS_ORDERED_AT_ONCE, in descending order; of equal ones the first
+ * comes first. There is room after them for padding with -inf. */
 ONS_ALWAYS void order_by_counting(elements to, elements from, int64_t n, bool few) {
     T counts[ONS_ORDERED_AT_ONCE + 4 * WIDTH];
     int64_t all = (n + BESIDE - 1) / BESIDE * BESIDE;

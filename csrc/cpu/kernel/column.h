@@ -1,15 +1,15 @@
-/* column.h - the primitives on neighbouring rows, which lie side by side. Each row is added up
- * as row.h adds it. */
+/* column.h - the primitives on neighbouring rows that lie side by side. Each row is added up as in
+ * row.h. */
 #ifndef ONS_CPU_KERNEL_COLUMN_H
 #define ONS_CPU_KERNEL_COLUMN_H
 
 #include "operation.h"
 
 #define AT(tile, j) ((T *)((char *)(tile).data + (j) * (tile).along))
-/* Rows of the tile from the one that is read to the one that is fetched. */
+/* Distance in tile rows from the row being read to the row being fetched. */
 enum { ROWS_AHEAD = 16 };
 
-/* column i's vector of a row of the tile, and of an array with an entry a column */
+/* vector i of a row of the tile, or of an array with an entry for each column */
 #define LOAD_AT(p, i, width) \
     ((width) - (i) >= WIDTH ? V(load)((p) + (i)) : V(load_part)((p) + (i), (width) - (i)))
 
@@ -30,7 +30,7 @@ static void max_column(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t 
         V(store)(nans + i, V(set)(0));
     }
     for (int64_t j = 0; j < n; j += 4) {
-        /* four rows of the tile at once; past the end the last ones are taken again */
+        /* four rows of the tile at once; past the end, the last ones again */
         int64_t at[4];
         for (int64_t k = 0; k < 4; k++) at[k] = j + k < n ? j + k : j;
         for (int64_t k = 0; k < 4; k++)
@@ -52,9 +52,9 @@ static void max_column(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t 
     }
 }
 
-/* The columns from i on that fill a vector, while they are added up: their exponentials, stored
- * where there is e, or (`plain`) their elements. `whole`, a constant: there are WIDTH columns, and
- * STEP elements of each. */
+/* A vector of columns from i on, while its exponentials are added up, and stored if e is given. If
+ * `plain`, the elements are added up instead. `whole`, a constant: there are WIDTH columns, and
+ * STEP elements in each. */
 typedef struct {
     const ons_rows *rows;
     int64_t i;
@@ -63,7 +63,7 @@ typedef struct {
     bool whole;
 } vector_of_columns;
 
-/* The sum of four elements of a lane from j on, or of as many as there are. */
+/* The sum of four elements of a lane from j on, or of `count` elements if these are fewer. */
 ONS_ALWAYS VEC quad_of_columns(const vector_of_columns *of, int64_t j, int64_t count) {
     const ons_rows *rows = of->rows;
     int64_t i = of->i, width = rows->width;
@@ -103,14 +103,14 @@ ONS_ALWAYS void add_to_columns(double *sums, int64_t l, int64_t width, VEC one, 
     wide_store(at, d);
 }
 
-/* The sum of TERMS elements of a lane from j on, or of as many as there are before n. */
+/* The sum of TERMS elements of a lane from j on, or of fewer if the row ends at n. */
 ONS_ALWAYS VEC lane_of_columns(const vector_of_columns *of, int64_t j, int64_t n) {
     int64_t count = of->whole ? TERMS : of_lane(n - j);
     VEC quad = quad_of_columns(of, j, count);
     return quad + quad_of_columns(of, j + QUAD, count - 4);
 }
 
-/* Adds up STEP elements from j on, or as many as there are before n. */
+/* Adds up STEP elements from j on, or fewer if the row ends at n. */
 ONS_ALWAYS void step_of_columns(vector_of_columns of, int64_t j, int64_t n, bool whole) {
     const ons_rows *rows = of.rows;
     of.whole = whole;

@@ -1,36 +1,37 @@
-/* columns.h - what both pipelines of columns (fused_columns.h, short.h)
- * do with a strip's rows between x and y. */
+/* columns.h - moves a strip's rows between x, y and the arithmetic, for both pipelines of columns
+ * (fused_columns.h, short.h). */
 #ifndef ONS_CPU_KERNEL_COLUMNS_H
 #define ONS_CPU_KERNEL_COLUMNS_H
 
 #include "overlap.h"
 
-/* Whether elements are taken and given as they lie in memory. */
+/* Whether elements are loaded and stored unchanged. */
 ONS_ALWAYS bool is_plain(const ons_run_of_columns *run, ons_columns at) {
     return run->x_dtype == OWN && run->y_dtype == OWN && run->scale == 1.0 && !at.where &&
            !at.scale;
 }
 
-/* The buffer for a strip, one of two. */
+/* The buffer of a strip. There are two. */
 ONS_ALWAYS T *kept_strip(const ons_run_of_columns *run, int64_t turn) {
     return (T *)run->kept + CACHE_LINE + turn * run->N * run->pitch;
 }
 
-/* Whether the rows of `next` begin where those of `at` end, which have a cache line at least. */
+/* Whether the rows of `next` begin where the rows of `at` end. These must have at least a cache
+ * line. */
 ONS_ALWAYS bool is_continued_by(const ons_columns *at, const ons_columns *next) {
     return next->width > 0 && at->width >= CACHE_LINE &&
            next->y == at->y + at->width * (int64_t)sizeof(T);
 }
 
-/* The scales of a vector's columns, which multiply them. */
+/* The scales of a vector's columns. */
 typedef struct {
     const char *of_column; /* doubles */
     VEC nearest;
-    bool exact; /* the nearest T are these numbers */
+    bool exact; /* a T holds each of them exactly */
     double room[WIDTH];
 } scales;
 
-/* Takes the scales of the columns from i on that fill a vector. */
+/* Reads the scales of a vector of columns from i on. */
 ONS_ALWAYS void take_scales(scales *scales, const ons_run_of_columns *run, ons_columns at,
                             int64_t i) {
     int64_t size = sizeof(double), width = at.width - i;
@@ -43,7 +44,7 @@ ONS_ALWAYS void take_scales(scales *scales, const ons_run_of_columns *run, ons_c
     scales->exact = !differ;
 }
 
-/* Each column times its own, rounded once. */
+/* Multiplies each column by its own scale, rounded once. */
 static ONS_APART VEC products(VEC a, const char *of_column) {
     T lanes[WIDTH];
     double scale[WIDTH];
@@ -53,8 +54,8 @@ static ONS_APART VEC products(VEC a, const char *of_column) {
     return V(load)(lanes);
 }
 
-/* Column i's vector of a row of x as the arithmetic takes it, each column times its own scale where
- * there are such; and of y as it is stored. */
+/* take_at loads vector i of a row of x, with each column times its own scale if there are any.
+ * put_at stores one to y. */
 ONS_ALWAYS VEC take_at(const char *x, int64_t i, int64_t width, ons_dtype as, ons_change by,
                        const scales *each) {
     const char *from = x + i * size_as(as), *where = by.where.data;

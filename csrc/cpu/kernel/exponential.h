@@ -5,31 +5,31 @@
  * STEPS), and the bits of t give the lifted exponential e^x * 2^(LIFT - c). Neither m nor an offset
  * of the row enters the rounding of e^r. What must hold:
  *
- *  - STEPS * |c| and |n| are below 2^(mantissa bits - 2), and r is small: ONS_LARGEST_REFERENCE
- *    sees to it;
- *  - an element below the floor, which would be below half of the smallest subnormal once it is
- *    multiplied by 2^-LIFT / d, becomes 0 at once: a product that underflows costs as much as a
- *    hundred others. Its result is masked, or x is raised to the floor, where the bits of the power
- *    of two are those of 0 (ONS_RAISED_BELOW, in float64 ONS_RAISED_BELOW_F64);
+ *  - STEPS * |c| and |n| are below 2^(mantissa bits - 2), and r is small. ONS_LARGEST_REFERENCE
+ *    ensures that.
+ *  - An element below the floor becomes 0 at once. Multiplied by 2^-LIFT / d it would be below half
+ * of the smallest subnormal, and a product that underflows costs as much as a hundred others.
+ * Either its result is masked, or x is raised to the floor, where the bits of the power of two are
+ *    those of 0 (ONS_RAISED_BELOW, in float64 ONS_RAISED_BELOW_F64).
  *  - NaN is not below the floor and stays in r, whatever its payload does to the bits of t.
  *
- * float takes eighths of a power of two from a table, which leaves a polynomial of degree 3; double
- * takes whole powers and degree 11. The constants: python benchmarks/fit_exp.py; the largest error:
- * tests/core/errors.c. */
+ * float reads eighths of a power of two from a table, which leaves a polynomial of degree 3. double
+ * computes whole powers, with degree 11. python benchmarks/fit_exp.py finds the constants, and
+ * tests/core/errors.c the largest error. */
 #ifndef ONS_CPU_KERNEL_EXPONENTIAL_H
 #define ONS_CPU_KERNEL_EXPONENTIAL_H
 
 #include "../../api/exponential.h"
 #include "vectors.h"
 
-/* What the exponentials of a vector are relative to: the lanes of one row have the same numbers,
- * those of several rows have one row's numbers each. */
+/* The reference of a vector's exponentials. All lanes have one row's numbers, or each lane has the
+ * numbers of its own row. */
 typedef struct {
     VEC shift, floor;
-    bool plain; /* a constant: elements are added up as they are, not their exponentials */
+    bool plain; /* a constant: add up the elements themselves, not their exponentials */
 } reference;
 
-/* One row's reference, from arrays with an entry a row; and that of WIDTH rows. */
+/* The reference of one row from arrays with an entry a row, and the reference of WIDTH rows. */
 ONS_ALWAYS reference reference_of_row(const void *shift, const void *floor, int64_t row) {
     return (reference){V(set)(((const T *)shift)[row]), V(set)(((const T *)floor)[row]), false};
 }
@@ -37,7 +37,7 @@ ONS_ALWAYS reference reference_of_rows(const T *shift, const T *floor) {
     return (reference){V(load)(shift), V(load)(floor), false};
 }
 
-/* The exponentials of `count` vectors, step by step side by side. */
+/* The exponentials of `count` vectors, each step for all of them at once. */
 ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, reference reference) {
     VEC t[4], r[4], p[4], shift = reference.shift;
 #define EACH for (int64_t k = 0; k < count; k++)
@@ -52,7 +52,7 @@ ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, reference reference) 
 #else
     EACH x[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_HIGH), x[k]);
     EACH r[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_LOW), x[k]);
-    bool first = true; /* whose product with 0 would be computed */
+    bool first = true; /* the compiler would compute its product with 0 */
 #define TERM(a)                                                          \
     EACH p[k] = first ? V(set)((T)a) : V(fma)(p[k], r[k], V(set)((T)a)); \
     first = false;
@@ -61,12 +61,12 @@ ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, reference reference) 
 #endif
     EACH t[k] = V(power)(t[k]);
     EACH x[k] = r[k] * r[k];
-    EACH p[k] = V(fma)(x[k], p[k], r[k]); /* e^r - 1, of which little is rounded away */
+    EACH p[k] = V(fma)(x[k], p[k], r[k]); /* e^r - 1: it is small, so little is rounded away */
     EACH x[k] = V(fma_limited)(limited[k], t[k], p[k], t[k]);
 #undef EACH
 }
 
-/* The exponentials of `count` vectors, as many side by side as there are registers for. */
+/* The exponentials of `count` vectors, as many at once as the registers hold. */
 ONS_ALWAYS void exponential_each(VEC *x, int64_t count, reference reference) {
     int64_t beside = V(beside) < count ? V(beside) : count;
     for (int64_t k = 0; k < count; k += beside) exponentials_beside(x + k, beside, reference);
@@ -85,8 +85,8 @@ static void set_references(const ons_rows *rows) {
     }
 }
 
-/* e^x as it is, to inf and through the subnormals: e^x * 2^-h * 2^h with about half of the exponent
- * in h, so that nothing on the way leaves the normal numbers. The last addend carries NaN. */
+/* e^x unscaled, from the subnormals to inf, as e^x * 2^-h * 2^h. h has about half of the exponent,
+ * so no intermediate leaves the normal numbers. The last addend carries NaN. */
 ONS_ALWAYS VEC plain_exponential(VEC x) {
     const T largest = BITS == 32 ? 90 : 712, smallest = BITS == 32 ? -106 : -750;
     VEC zero = V(set)(0), inside = V(max)(V(set)(-largest), zero - x);
@@ -101,9 +101,9 @@ ONS_ALWAYS VEC plain_exponential(VEC x) {
     return V(fma)(low, high, inside * zero);
 }
 
-/* e^x * 2^LOG_LIFT * F32_ONE of logarithms of probabilities, which are not above 0: lifted so far
- * that it has all its digits even where e^x is below the smallest number. Wrong above LOG_LARGEST.
- */
+/* e^x * 2^LOG_LIFT * F32_ONE for logarithms of probabilities, which are at most 0. It is lifted so
+ * far that it has all its digits even if e^x is below the smallest number. Wrong above
+ * LOG_LARGEST. */
 ONS_ALWAYS VEC lifted_exponential_of_log(VEC x) {
     const T below = LOG_LIFT + (BITS == 32 ? 126 : 1022) + (BELOW == RAISED_BELOW);
     const T shift = MAGIC + STEPS * LOG_LIFT, floor = (T)(-below / ONS_LOG2_E);

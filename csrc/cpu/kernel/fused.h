@@ -6,7 +6,7 @@
 
 #include "overlap.h"
 
-/* The exponentials of a row to its state, and to e where they are kept. */
+/* Adds up the exponentials of a row into its state, and stores them at e if they are kept. */
 ONS_ALWAYS void row_exponentials(const ons_rows *rows, T *e, const char *x, int64_t n,
                                  meanwhile *with, kind kind) {
     int64_t at_once = CHUNKS_AT_ONCE * CHUNK;
@@ -23,8 +23,8 @@ ONS_ALWAYS void row_exponentials(const ons_rows *rows, T *e, const char *x, int6
     }
 }
 
-/* The exponentials of a row that is taken relative to its maximum (ons_strip_anchor), from its
- * elements less the anchor at e. These or the exponentials are left there. */
+/* The exponentials of an anchored row (ons_strip_anchor), from its elements minus the anchor at e.
+ * They replace the elements there if they are kept. */
 static ONS_APART void anchored_exponentials(const ons_rows *rows, T *e, int64_t n,
                                             bool keeps_exponentials) {
     for (int64_t j = 0; j < n; j += ONS_BLOCK) {
@@ -38,18 +38,18 @@ static ONS_APART void anchored_exponentials(const ons_rows *rows, T *e, int64_t 
     }
 }
 
-/* Where to fetch from while the exponentials of a row are computed, as many bytes as the row
- * has: ahead of the row behind. Where rows are converted, that one is read as a whole. */
+/* The memory to fetch while a row's exponentials are computed. It begins past the row behind, and
+ * is as long as a row. If rows are converted, the row behind is read as a whole. */
 ONS_ALWAYS const char *fetched_with(const ons_run_of_rows *run, const char *row, int64_t bytes) {
     int64_t rows = (run->convert ? 2 : 1) + AHEAD / bytes;
     return row + rows * run->x.across + (run->convert ? 0 : AHEAD % bytes);
 }
 
-/* The buffer for the exponentials of row i. A long row overwrites the exponentials of the row
- * before, which is divided meanwhile; a converted row does not. Its own begin `step` elements in
- * front of them, further than the division is ever behind. So two rows take little more of the
- * caches than one. At the end of the buffer a row begins again at its other end, clear of the row
- * before. */
+/* The buffer for the exponentials of row i. The exponentials of a long row overwrite those of the
+ * row before, which is divided meanwhile. They begin `step` elements in front of them, further than
+ * the division is ever behind. So two rows take little more of the caches than one. At the end of
+ * the buffer a row begins again at the other end, clear of the row before. Converted rows do not
+ * overwrite each other. */
 typedef struct {
     T *room;
     int64_t step, turns;
@@ -66,12 +66,12 @@ ONS_ALWAYS T *place_of(const kept *kept, int64_t i) {
     return kept->room + (kept->turns - 1 - i % kept->turns) * kept->step;
 }
 
-/* What row i is finished from, once its sum is known: its exponentials, or its elements. */
+/* The kept part of row i: its exponentials, or its elements. */
 ONS_ALWAYS const void *kept_of(kind kind, const T *room, const char *x) {
     return kind.operation->keeps_exponentials ? (const void *)room : (const void *)x;
 }
 
-/* kind.x is T where rows are converted: each lies where its exponentials will be. */
+/* If rows are converted, kind.x is T, and each row lies where its exponentials will be. */
 ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
     T shift, floor, first = 0, second = 0, shared[WIDTH];
     double sums[2 * ONS_SUMS] = {0};
@@ -104,7 +104,7 @@ ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
         ons_state_raise(&state, far ? 0.0 : (double)m);
         set_references(&rows);
         with.behind = begin_maximum(behind, last ? 0 : N);
-        with.lag = last ? -N : LAG; /* behind nothing */
+        with.lag = last ? -N : LAG; /* stays behind nothing */
         with.fetch = fetched_with(run, in_memory, bytes);
         with.fetch_step = QUAD * size_as(kind.x);
         if (far && !run->convert) { /* nothing is finished meanwhile */
@@ -121,7 +121,7 @@ ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
         }
         end_finishing(&with.before, kind);
         m = end_maximum(&with.behind, kind.x);
-        /* of a converted row the anchor was subtracted in memory */
+        /* a converted row has its anchor subtracted in memory */
         kind.operation->row(&state, run->convert ? 0.0 : anchor, &first, &second);
         nan |= isnan(first) || isnan(second);
         with.before = begin_finishing((finishing){.y = y,
@@ -140,7 +140,7 @@ ONS_ALWAYS bool rows_of_kind(const ons_run_of_rows *run, kind kind) {
     return nan;
 }
 
-/* Rows of y of type `as`, from an x of that type or from converted rows. */
+/* For a y of type `as`. x has the same type, or its rows are converted. */
 ONS_ALWAYS bool rows_to(const ons_run_of_rows *run, const operation *operation, ons_dtype as) {
     if (as != OWN && run->convert) return rows_of_kind(run, kind_of(operation, OWN, as));
     return rows_of_kind(run, kind_of(operation, as, as));

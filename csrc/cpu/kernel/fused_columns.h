@@ -1,7 +1,7 @@
 /* fused_columns.h - neighbouring rows that lie side by side, strip after strip. While the
- * exponentials of a strip are computed, the strip before is finished. The one behind is read
- * from memory, compared, and takes the buffer of the strip before. So two strips stay in the
- * caches, and the core computes while memory moves. Adds up as row.h does. */
+ * exponentials of a strip are computed, the strip before is finished. The strip behind is read from
+ * memory and compared, and takes the buffer of the strip before. So two strips stay in the caches,
+ * and the core computes while memory moves. Adds up as row.h does. */
 #ifndef ONS_CPU_KERNEL_FUSED_COLUMNS_H
 #define ONS_CPU_KERNEL_FUSED_COLUMNS_H
 
@@ -11,42 +11,41 @@
 
 #define VECTORS (ONS_MAX_COLUMNS / WIDTH)
 
-/* A strip, and what each column has one of. `first` and `second` also have a cache line in
- * front, for elements that wait there, and a vector behind. */
+/* A strip, and the numbers of its columns. `first` and `second` also have a cache line in front,
+ * for waiting elements, and a vector after the end. */
 typedef struct {
-    ons_columns at;  /* of width 0: there is no such strip */
-    int64_t vectors; /* that hold a row of it */
-    T *kept;         /* its elements; then their exponentials, where these are kept */
+    ons_columns at;  /* width 0: there is no such strip */
+    int64_t vectors; /* vectors in a row of it */
+    T *kept;         /* its elements; later its exponentials, if they are kept */
     T m[ONS_MAX_COLUMNS], shift[ONS_MAX_COLUMNS], floor[ONS_MAX_COLUMNS];
     T first[CACHE_LINE + ONS_MAX_COLUMNS + WIDTH], second[CACHE_LINE + ONS_MAX_COLUMNS + WIDTH];
     wide d[VECTORS], d_low[VECTORS];
 } columns;
 
-/* The strips and their sums, which are too large for the stack of a small thread. */
+/* The strips and their sums. They are too large for the stack of a small thread. */
 typedef struct {
     columns strips[3];
-    double sums[2 * ONS_SUMS][ONS_MAX_COLUMNS]; /* of the strip in the middle */
+    double sums[2 * ONS_SUMS][ONS_MAX_COLUMNS]; /* of the middle strip */
 } strips;
 _Static_assert(sizeof(strips) <= ONS_STRIPS_BYTES, "room for strips");
 
-/* The strips of a pipeline. */
 typedef struct pipeline {
     columns *before, *now, *behind;
-    const char *after; /* row 0 of the strip behind the one behind */
+    const char *after; /* row 0 of the strip after the one behind */
     int64_t N, x_along, y_along, where_along, pitch;
     const ons_run_of_columns *run;
     double *sums;
-    const char *fetch; /* four rows that are fetched next, or NULL */
-    bool past_caches;  /* how the rows of y are written: */
+    const char *fetch; /* the next four rows to fetch, or NULL */
+    bool past_caches;  /* how rows of y are written */
     enum { BY_VECTORS, IN_A_ROW, BY_CACHE_LINES, IN_PARTS } y;
-    void (*give_apart)(const struct pipeline *, int64_t j, int64_t n); /* the last two */
-    int64_t finished; /* elements of the strip before, where y is in a row */
-    /* where elements that do not fill a cache line may wait: whether rows of y begin where the
-     * strip before ends, and whether the one behind does */
+    void (*give_apart)(const struct pipeline *, int64_t j, int64_t n); /* for the last two ways */
+    int64_t finished; /* IN_A_ROW: elements of the strip before that are in y */
+    /* whether rows of y begin where the strip before ends, and rows of the strip behind where this
+     * one ends: elements that do not fill a cache line can then wait */
     bool continues, goes_on;
 } pipeline;
 
-/* Column i's vector of a kept row; in tight rows, the next one begins where its columns end. */
+/* Stores vector i of a kept row. If `tight`, the next row begins where its columns end. */
 ONS_ALWAYS void keep(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
     if (tight)
         STORE_AT(row, i, pitch, a);
@@ -54,7 +53,7 @@ ONS_ALWAYS void keep(T *row, int64_t i, int64_t pitch, VEC a, bool tight) {
         V(store)(row + i, a);
 }
 
-/* Compares `n` rows from j on of the strip behind, and copies them over the strip before. */
+/* Compares `n` rows of the strip behind from j on, and copies them over the strip before. */
 ONS_ALWAYS void take_in(const pipeline *with, int64_t j, int64_t n, kind kind) {
     columns *behind = with->behind;
     int64_t width = behind->at.width, x_along = with->x_along, pitch = with->pitch;
@@ -85,7 +84,7 @@ ONS_ALWAYS VEC finished_columns(const columns *before, const T *kept, int64_t i,
     return kind.operation->element(V(load)(kept), V(load)(first), V(load)(second));
 }
 
-/* Writes `n` rows from j on of the strip before to y, where all of them are whole vectors. */
+/* Writes `n` rows of the strip before to y, from j on. All of them are whole vectors. */
 ONS_ALWAYS void give_vectors(const pipeline *with, int64_t j, int64_t n, kind kind) {
     const columns *before = with->before;
     int64_t width = before->at.width, y_along = with->y_along, pitch = with->pitch;
@@ -103,9 +102,9 @@ ONS_ALWAYS void give_vectors(const pipeline *with, int64_t j, int64_t n, kind ki
     }
 }
 
-/* Writes rows past the caches that may begin and end inside a cache line. Elements that do
- * not fill one wait in front of the row that begins where this one ends: the neighbours write
- * the other part of it, and it must not go to memory before. */
+/* Writes rows past the caches that may begin and end inside a cache line. Elements that do not fill
+ * a line wait in front of the row that begins where this one ends. The neighbour writes the rest of
+ * the line, and the line must not go to memory before that. */
 ONS_ALWAYS void give_cache_lines(const pipeline *with, int64_t j, int64_t n, kind kind) {
     const columns *before = with->before;
     int64_t width = before->at.width, pitch = with->pitch;
@@ -127,7 +126,7 @@ ONS_ALWAYS void give_cache_lines(const pipeline *with, int64_t j, int64_t n, kin
     }
 }
 
-/* Writes rows that follow each other in y without a gap, to the end of row j - 1 at least. */
+/* Writes rows that lie in y without gaps, at least to the end of row j - 1. */
 ONS_ALWAYS void give_in_a_row(pipeline *with, int64_t j, kind kind) {
     const columns *before = with->before;
     int64_t width = before->at.width, at = with->finished, i = at % width;
@@ -143,7 +142,7 @@ ONS_ALWAYS void give_in_a_row(pipeline *with, int64_t j, kind kind) {
     with->finished = at;
 }
 
-/* Writes rows that end in the midst of a vector, or are of another type. */
+/* Writes rows that do not end with a vector, or have another type. */
 ONS_ALWAYS void give_in_parts(const pipeline *with, int64_t j, int64_t n, kind kind) {
     const columns *before = with->before;
     int64_t width = before->at.width;
@@ -155,13 +154,13 @@ ONS_ALWAYS void give_in_parts(const pipeline *with, int64_t j, int64_t n, kind k
     }
 }
 
-/* The kind of columns of any type, which may be changed on the way. */
+/* The kind of columns whose type or elements may need a change. */
 ONS_ALWAYS kind kind_of_columns(const ons_run_of_columns *run, const operation *operation) {
     return (kind){.operation = operation, .x = run->x_dtype, .y = run->y_dtype, .kept = OWN};
 }
 
-/* give_cache_lines or give_in_parts. A function of its own, since it would take registers where it
- * is called. */
+/* give_cache_lines or give_in_parts. A function of its own: inline it would take registers from its
+ * caller. */
 ONS_ALWAYS void give_apart(const pipeline *with, int64_t j, int64_t n, const operation *operation) {
     kind kind = kind_of_columns(with->run, operation);
     if (with->y == BY_CACHE_LINES)
@@ -178,10 +177,10 @@ ONS_ALWAYS const char *rows_to_fetch(const pipeline *with, int64_t j) {
                            : with->after + (ahead - with->N) * with->x_along;
 }
 
-/* Computes the exponentials of four elements of one lane, or of `count`, the first one at e, and
- * stores them there if they are kept. Their sums go to `lane`, a vector for each WIDTH columns;
- * `add`: they are added to what is there. with->fetch is fetched meanwhile, one cache line after
- * the other: many at once would delay all that waits for memory. */
+/* Computes the exponentials of four elements of one lane, or of `count`, the first of them at e,
+ * and stores them there if they are kept. `lane` gets their sums, a vector for each WIDTH columns,
+ * or adds them if `add`. It fetches with->fetch meanwhile, one cache line after the other: many at
+ * once would delay all other reads. */
 ONS_ALWAYS void exponentials_of(const pipeline *with, VEC *lane, T *e, int64_t count, bool add,
                                 kind kind) {
     const columns *now = with->now;
@@ -210,7 +209,7 @@ ONS_ALWAYS void exponentials_of(const pipeline *with, VEC *lane, T *e, int64_t c
     }
 }
 
-/* Rows j to j + n of the neighbours. */
+/* Processes rows j to j + n of both neighbours. */
 ONS_ALWAYS void pass_rows(pipeline *with, int64_t j, int64_t n, kind kind) {
     if (with->y == BY_VECTORS)
         give_vectors(with, j, n, kind);
@@ -221,8 +220,8 @@ ONS_ALWAYS void pass_rows(pipeline *with, int64_t j, int64_t n, kind kind) {
     take_in(with, j, n, kind);
 }
 
-/* Adds the sums of lanes l to the running sums, or sets these where they are the first. `two`:
- * there are sums of both chunks. */
+/* Adds the sums of lanes l to the running sums, or sets these if `first`. `two`: there are sums of
+ * both chunks. */
 ONS_ALWAYS void sum_lanes(const pipeline *with, int64_t l, VEC (*lanes)[VECTORS], bool two,
                           bool first, bool once) {
     int64_t vectors = with->now->vectors, pitch = vectors * WIDTH;
@@ -238,7 +237,7 @@ ONS_ALWAYS void sum_lanes(const pipeline *with, int64_t l, VEC (*lanes)[VECTORS]
     }
 }
 
-/* d += the running sums of each column. */
+/* Adds the running sums of each column to d. */
 static void end_columns(columns *now, const double *sums, int64_t pitch, bool short_rows,
                         bool once) {
     for (int64_t v = 0; v < now->vectors; v++) {
@@ -256,7 +255,7 @@ ONS_ALWAYS void pass(pipeline *with, kind kind) {
     VEC lanes[2][VECTORS];
     for (int64_t j = 0; j < N; j += STEP) {
         bool first = j % ONS_BLOCK == 0;
-        if (first && N - j < ONS_SUMS) /* some of which get nothing */
+        if (first && N - j < ONS_SUMS) /* some running sums get no term */
             memset(with->sums, 0, sizeof(double) * (size_t)(2 * ONS_SUMS * sums_pitch));
         for (int64_t l = 0; l < ONS_SUMS && j + l < N; l++) {
             for (int64_t k = 0; k < 2; k++) {
@@ -301,9 +300,9 @@ static void set_references_of_columns(columns *now, const ons_run_of_columns *ru
     }
 }
 
-/* Sets first and second of a strip, before it is finished. Those of the strip before are copied
- * in front, for the elements that wait there, and the first ones are repeated behind the last.
- * Returns `sum` plus all of them, which is NaN where one is. */
+/* Sets first and second of a strip, before it is finished. It copies those of the strip before in
+ * front, for waiting elements, and repeats the first ones after the last. Returns `sum` plus all of
+ * them, which is NaN if one of them is. */
 ONS_ALWAYS VEC end_strip(const operation *operation, columns *now, const columns *before, VEC sum) {
     T *first = now->first + CACHE_LINE, *second = now->second + CACHE_LINE;
     int64_t width = now->at.width, front = before->at.width;
@@ -329,8 +328,8 @@ ONS_ALWAYS void begin_columns(columns *columns, const ons_run_of_columns *run, i
     for (int64_t i = 0; i < columns->vectors * WIDTH; i++) columns->m[i] = (T)-INFINITY;
 }
 
-/* Chooses how the rows of y are written: as whole vectors; past the caches as vectors across
- * rows without a gap, or as whole cache lines; or with the end of each row apart. */
+/* Chooses how rows of y are written: as whole vectors; past the caches as vectors across rows
+ * without gaps, or as whole cache lines; or with the end of each row on its own. */
 ONS_ALWAYS void begin_strip(pipeline *with, kind kind, bool past_caches) {
     const ons_columns *at = &with->before->at;
     uintptr_t bytes = (uintptr_t)at->y;

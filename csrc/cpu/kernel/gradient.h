@@ -1,26 +1,26 @@
-/* gradient.h - what the operations that take a gradient dy beside the row y add up of a row:
- * dy * y, or dy.
+/* gradient.h - the sum of a row for operations that take a gradient dy beside the row y: of dy * y,
+ * or of dy.
  *
- * The sum is one of doubles. Products of floats are added up by blocks:
+ * The sum is a sum of doubles. Products of floats are added up by blocks:
  *
  *  1. A block has 4 * WIDTH elements. Each lane of a vector adds up its four products as floats:
- *     (a + b) + (c + d). Elements that are missing count as 0.
+ *     (a + b) + (c + d). Missing elements count as 0.
  *  2. These sums are added up in double.
  *
  * So at most three roundings lie between a product and the sum: 1.5 eps of sum(|dy * y|). A block
- * may overflow, and products below the normal numbers lose digits: a sum that is not finite, or is
- * tiny, is taken again in double.
+ * may overflow, and products below the normal numbers lose digits. If a sum is not finite, or is
+ * tiny, it is computed again in double.
  *
- * Other floats become double one by one, where a product is exact. Of double elements a product is
- * taken as two doubles, and so is the sum (Ogita, Rump and Oishi, Accurate sum and dot product,
- * algorithm 5.3). So the roundings on the way do not show in the results, however much cancels. */
+ * Other floats become double one by one, where a product is exact. A product of doubles is two
+ * doubles, and so is their sum (Ogita, Rump and Oishi, Accurate sum and dot product, algorithm
+ * 5.3). So intermediate roundings do not show in the results, however much cancels. */
 #ifndef ONS_CPU_KERNEL_GRADIENT_H
 #define ONS_CPU_KERNEL_GRADIENT_H
 
 #include "column.h"
 #include "row.h"
 
-/* The lanes' sum. */
+/* The sum over the lanes. */
 ONS_ALWAYS double sum_of_wide(const wide *all) {
     f64_vec eight[EIGHT];
     for (size_t k = 0; k < EIGHT; k++) eight[k] = k < PARTS ? all->part[k] : f64_set(0);
@@ -33,14 +33,14 @@ ONS_ALWAYS VEC some_or_0(const T *p, int64_t n) {
     return n >= WIDTH ? V(load)(p) : n > 0 ? V(join)(V(load_part)(p, n), V(set)(0), n) : V(set)(0);
 }
 
-/* The sum of a block, from its four vectors of either row. */
+/* The sum of a block, from four vectors each of dy and y. */
 ONS_ALWAYS wide sum_of_block(const VEC *dy, const VEC *y) {
     VEC two[2];
     for (int k = 0; k < 2; k++) two[k] = V(fma)(dy[2 * k + 1], y[2 * k + 1], dy[2 * k] * y[2 * k]);
     return widen(two[0] + two[1]);
 }
 
-/* The sum of a block that has n elements. */
+/* The sum of a block with n elements. */
 ONS_ALWAYS wide block_at(const T *dy, const T *y, int64_t n) {
     VEC of_dy[4], of_y[4];
     for (int64_t k = 0; k < 4; k++) {
@@ -59,8 +59,8 @@ ONS_ALWAYS double sum_of_products(const T *dy, const T *y, int64_t n) {
     return sum_of_wide(&sum);
 }
 
-/* The sums of `left` columns from column i on, at most a cache line: all of it is read at once. A
- * block's lane l is row l of memory, and WIDTH, 2 * WIDTH and 3 * WIDTH further. */
+/* The sums of `left` columns from column i on. They are at most a cache line, which is read at
+ * once. Lane l of a block is rows l, l + WIDTH, l + 2 * WIDTH and l + 3 * WIDTH of memory. */
 ONS_ALWAYS void sums_of_products(double *sums, ons_tile dy, ons_tile y, int64_t i, int64_t left,
                                  int64_t n) {
     enum { VECTORS_OF_CACHE_LINE = CACHE_LINE * sizeof(T) / sizeof(VEC) };
@@ -80,10 +80,10 @@ ONS_ALWAYS void sums_of_products(double *sums, ons_tile dy, ons_tile y, int64_t 
     for (int v = 0; v < VECTORS_OF_CACHE_LINE; v++) wide_store(sums + v * WIDTH, sum[v]);
 }
 
-/* The sum of each lane of a vector, and what it has rounded away. add_terms adds the first n
- * elements of a vector of dy, each times its element of y where y is given. */
+/* The sum of each lane of a vector, and the part that it rounded away. add_terms adds the first n
+ * elements of a vector of dy, each times its element of y if y is given. */
 typedef struct {
-    wide d, low; /* low in float64 alone */
+    wide d, low; /* low in float64 only */
 } terms;
 ONS_ALWAYS terms no_terms(void) { return (terms){wide_zero(), wide_zero()}; }
 ONS_ALWAYS void add_terms(terms *terms, const T *dy, const T *y, int64_t n) {
@@ -104,14 +104,14 @@ ONS_ALWAYS void add_terms(terms *terms, const T *dy, const T *y, int64_t n) {
     }
 }
 
-/* A row's sum goes into its state's d: the state of one whose m is 0. */
+/* A row's sum goes into the d of a state whose m is 0. */
 ONS_ALWAYS void add_to_state(ons_state *state, double d, double low) {
     state->m = state->c = 0.0;
     ons_state_add(state, d);
     state->d_low += low;
 }
 
-/* Two vectors side by side, so that an addition seldom waits for the one before. */
+/* Two vectors at once, so that an addition seldom waits for the one before. */
 ONS_ALWAYS void terms_of_row(terms *two, const T *dy, const T *y, int64_t n) {
     two[0] = two[1] = no_terms();
 #define AT_Y(j) (y ? y + (j) : y)
@@ -138,12 +138,12 @@ ONS_ALWAYS double sum_of_terms(const T *dy, const T *y, int64_t n) {
 static ONS_APART double sum_in_double(const T *dy, const T *y, int64_t n) {
     return sum_of_terms(dy, y, n);
 }
-/* Whether a sum by blocks is right: none of them overflowed, and what products below the normal
- * numbers lost does not show. */
+/* Whether a sum by blocks is right: no block overflowed, and the loss from products below the
+ * normal numbers does not show. */
 ONS_ALWAYS bool blocks_hold(double d) { return fabs(d) >= 0x1p-100 && fabs(d) < INFINITY; }
 
-/* The sum of floats: by blocks, and where these do not hold, in double. That is seldom, and a call,
- * since it would take registers here. */
+/* The sum of floats by blocks, or in double if the blocks do not hold. The second is rare, so it is
+ * a call. Inline it would take registers here. */
 ONS_ALWAYS double sum_of_part(const T *dy, const T *y, int64_t n, bool in_double) {
     if (!y) return sum_of_terms(dy, NULL, n);
     double d = in_double ? NAN : sum_of_products(dy, y, n);
@@ -204,14 +204,15 @@ ONS_ALWAYS void add_gradient_column(const operation *operation, const ons_rows *
     }
 }
 
-/* An infinite sum has rounded NaN away. */
+/* If the sum is infinite, d_low is NaN. */
 ONS_ALWAYS double sum_of_state(const ons_state *state) {
     return isfinite(state->d) ? state->d + state->d_low : state->d;
 }
 
-/* What the elements of a row need of its sum and of its scale. The scale is `power`, the largest
- * power of two that is not above it, but at least 1, times `scale`. It comes before the products,
- * which may be below the normal numbers without it: what they round away must not be multiplied. */
+/* The constants of a row, from its sum and its scale. The scale is split into `power`, the largest
+ * power of two not above it but at least 1, times `scale`. `power` is applied before the products.
+ * Without it they might be below the normal numbers, and their rounding errors would be
+ * multiplied. */
 typedef struct {
     T first, second, power, scale;
 } gradient_row;
@@ -227,7 +228,7 @@ ONS_ALWAYS gradient_row gradient_row_of(const operation *operation, double sum, 
     return row;
 }
 
-/* To the arrays of the rows. */
+/* Fills the rows' arrays. */
 ONS_ALWAYS void end_gradients(const operation *operation, const ons_rows *rows,
                               const double *scale) {
     for (int64_t i = 0; i < rows->width; i++) {

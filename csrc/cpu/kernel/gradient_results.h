@@ -1,12 +1,12 @@
-/* gradient_results.h - the results of the operations that take a gradient dy beside the row y,
- * from the row's sum (gradient.h); and both passes over whole rows. */
+/* gradient_results.h - the results of operations that take a gradient dy beside the row y, from the
+ * row's sum (gradient.h); and both passes over whole rows. */
 #ifndef ONS_CPU_KERNEL_GRADIENT_RESULTS_H
 #define ONS_CPU_KERNEL_GRADIENT_RESULTS_H
 
 #include "gradient.h"
 
-/* gradient_row in vectors: one row's, or those of rows side by side. `plain`, a constant: the
- * power is 1, as for most scales, and costs nothing. */
+/* gradient_row in vectors, for one row or for rows side by side. `plain`, a constant: the power is
+ * 1. That holds for most scales, and costs nothing. */
 typedef struct {
     VEC first, second, power, scale;
     bool plain;
@@ -16,7 +16,8 @@ ONS_ALWAYS VEC gradient_element(const operation *operation, VEC dy, VEC y, gradi
     return operation->gradient_element(dy, y, of.first, of.second, of.power, of.plain) * of.scale;
 }
 
-/* A row of n elements. dx may be dy or y: what is read twice must be read before it is written. */
+/* A row of n elements. dx may be dy or y, so an element must be read for the last time before it is
+ * written. */
 typedef struct {
     T *dx;
     const T *dy, *y;
@@ -32,7 +33,7 @@ ONS_ALWAYS gradients_of_row gradients_of_row_at(ons_gradients of, int64_t i) {
     ((left) >= WIDTH ? V(load)(row.dy + (j)) : V(load_part)(row.dy + (j), left))
 #define BODY(a, j) gradient_element(operation, LOAD_DY(j, head - (j)), a, of)
 
-/* Whole cache lines past the caches. dx is aligned to its elements. */
+/* Stores whole cache lines past the caches. dx is aligned to its elements. */
 ONS_ALWAYS void gradient_past_caches(const operation *operation, gradients_of_row row,
                                      gradient_of of) {
     int64_t j = before_cache_line(row.dx, row.n), head = j;
@@ -47,7 +48,7 @@ ONS_ALWAYS void gradient_past_caches(const operation *operation, gradients_of_ro
     EACH_VECTOR(row.dx, row.y, head, BODY);
 }
 
-/* The first and the last vector overlap others, so they are made first and written last. */
+/* The first and the last vector overlap others, so they are computed first and written last. */
 ONS_ALWAYS void gradient_vectors(const operation *operation, gradients_of_row row, gradient_of of) {
     T *dx = row.dx;
     int64_t n = row.n, j = unaligned(dx, n);
@@ -62,8 +63,8 @@ ONS_ALWAYS void gradient_vectors(const operation *operation, gradients_of_row ro
     V(store)(dx + n - WIDTH, last);
 }
 
-/* How the results of rows are written. Past the caches go rows that begin with a cache line, and
- * long ones: of others too many cache lines are written in two parts. */
+/* How the results of rows are written. Rows that begin with a cache line go past the caches, and so
+ * do long rows. In others too many cache lines would be written in two parts. */
 enum writing { FEW, WHOLE_VECTORS, PAST_CACHES };
 ONS_ALWAYS enum writing writing_of(const ons_rows *rows, ons_gradients of) {
     uintptr_t places = (uintptr_t)of.dx.data | (uintptr_t)of.dx.across;
@@ -120,8 +121,8 @@ ONS_ALWAYS void whole_gradient_row(const operation *operation, gradients_of_row 
     finish_gradient(operation, row, gradient_row_of(operation, sum, scale), writing);
 }
 
-/* Row after row, so that the second pass finds each in the caches. Of rows of one tile one_tile and
- * writing are constants: without the other ways the compiler keeps more in registers. */
+/* Processes row after row, so that the second pass finds each in the caches. If rows have one tile,
+ * one_tile and writing are constants: the compiler then keeps more in registers. */
 ONS_ALWAYS void gradient_rows(const operation *operation, const ons_rows *rows, ons_gradients of,
                               int64_t tile, const double *scale) {
     enum writing writing = writing_of(rows, of);

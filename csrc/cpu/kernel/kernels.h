@@ -1,4 +1,4 @@
-/* kernels.h - the functions of each operation, and the table of them all. */
+/* kernels.h - the functions of each operation, and the table of all of them. */
 #ifndef ONS_CPU_KERNEL_KERNELS_H
 #define ONS_CPU_KERNEL_KERNELS_H
 
@@ -17,7 +17,8 @@
 #include "move.h"
 #endif
 
-/* For each kind of operation: the functions that each of them makes of what is written for all. */
+/* For each kind of operation: defines the functions of one operation from the code that is written
+ * for all. */
 #define FINISH(name, operation)                                                               \
     static void operation##_##name(const ons_rows *rows, ons_tile y, ons_tile x, int64_t n) { \
         name(&operation, rows, y, x, n);                                                      \
@@ -65,7 +66,7 @@
 #include "../../op/operations.def"
 #undef ONS_OPERATION
 
-/* For each kind of operation: these functions in the table. */
+/* For each kind of operation: the entry of these functions in the table. */
 #define ENDING_OF_ROW(name, form)                                         \
     [ONS_OPERATION_##name] = {.end_rows = name##_end_rows,                \
                               .finish = name##_finish_##form,             \
@@ -100,7 +101,8 @@
     RUN(own_##name, operation, ons_run_of_rows, name##_to(run, &operation, OWN))
 #define OF_TYPES(name, operation) {[OWN] = operation##_own_##name}
 #endif
-/* Apart: the compiler would keep in memory in all of these what it must in one. */
+/* Functions of their own: inline, a value that one of them must keep in memory would be in memory
+ * in all of them. */
 #define SHORT_COLUMNS(name, operation, N, plain)                              \
     static ONS_APART bool operation##_##name(const ons_run_of_columns *run) { \
         return short_columns_of(run, &operation, N, plain);                   \

@@ -1,11 +1,11 @@
-/* move.h - elements from an array's type to the compute type and back, and what is done to
- * them on the way. */
+/* move.h - moves elements between an array's type and the compute type, and changes them on the
+ * way. */
 #ifndef ONS_CPU_KERNEL_MOVE_H
 #define ONS_CPU_KERNEL_MOVE_H
 
 #include "vectors.h"
 
-/* The elements of an array `step` bytes apart, by the conversion that CONVERT is. */
+/* Converts the elements of an array by CONVERT. They are `step` bytes apart. */
 #define EACH_ELEMENT(stored, address, CONVERT)                  \
     for (; j < n; j++) {                                        \
         stored element;                                         \
@@ -13,7 +13,7 @@
         CONVERT;                                                \
     }
 
-/* Element j of a tile, which may lie at any address where it is the caller's memory. */
+/* Element j of a tile. A tile in the caller's memory may have any alignment. */
 ONS_ALWAYS T get_element(const T *tile, int64_t j) {
     T value;
     memcpy(&value, tile + j, sizeof value);
@@ -125,8 +125,8 @@ static void exclude(void *tile, ons_mask where, double value, int64_t n) {
     for (; j < n; j++) x[j] = where.data[j * where.step] ? x[j] : instead;
 }
 
-/* Vectors of an array of `as`, the compute type or one of 16 bits; `as` is a constant where this is
- * used. A part is its first k elements, the rest -inf. */
+/* Vectors of an array of type `as`, the compute type or a 16-bit type; `as` is a constant in every
+ * caller. A part is the first k elements, and the rest is -inf. */
 ONS_ALWAYS int64_t size_as(ons_dtype as) {
     return as == ONS_FLOAT16 || as == ONS_BFLOAT16 ? 2 : (int64_t)sizeof(T);
 }
@@ -153,8 +153,8 @@ ONS_ALWAYS bool is_exact(double scale) {
     return BITS == 64 || (double)(float)scale == scale || isnan(scale);
 }
 
-/* Converts a vector: multiplied by the scale and rounded once (`exact`: a T holds the scale),
- * and -inf where there is a mask that is 0. */
+/* Converts a vector: multiplied by the scale and rounded once (`exact`: a T holds the scale), and
+ * -inf where the mask is 0. */
 ONS_ALWAYS VEC changed(const char *x, ons_dtype as, ons_change by, bool exact) {
     VEC a;
 #if BITS == 32
@@ -190,14 +190,14 @@ ONS_ALWAYS void convert_segment(T *to, const char *from, ons_dtype as, ons_chang
     V(store_part)(to + j, changed((const char *)last, OWN, by, exact), n - j);
 }
 
-/* Whether V(product) takes the scale: at least 26 of its bits count. */
+/* Whether V(product) handles the scale: at least 26 of its bits matter. */
 ONS_ALWAYS bool is_long(double scale) {
     uint64_t bits;
     memcpy(&bits, &scale, sizeof bits);
     return (bits & 0xfffffff) != 0;
 }
 
-/* What load, multiply and exclude do one after the other. */
+/* load, multiply and exclude in one. */
 static void convert(void *tile, const char *from, int64_t step, ons_dtype dtype, ons_change by,
                     int64_t n) {
     T *x = tile;

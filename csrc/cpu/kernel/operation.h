@@ -1,31 +1,31 @@
-/* operation.h - what the operations of operations.def do.
+/* operation.h - the functions of the operations in operations.def.
  *
- * The file of an operation NAME whose result has the row's shape defines here
+ * If the result has the row's shape, the file of an operation NAME defines here
  *
- *   NAME_row(state, anchor, first, second)   two numbers that its elements need of the row, one
- *                                            of them NaN where the whole row is; an element
- *                                            is given with `anchor` more than `state` knows of
- *   NAME_rows(rows, first, second)           the same of WIDTH rows at once
- *   NAME_element(kept, first, second)        a result, from what is kept: the exponential as it is
- *                                            lifted, or the element
- *   NAME_plain_row(d), NAME_plain_element(kept, row)   the same by the formula itself, for `naive`:
- *                                            from the sum of the exponentials, and from the plain
+ *   NAME_row(state, anchor, first, second)   computes the two constants of a row; one of them is
+ *                                            NaN if the whole row is. Elements are `anchor`
+ *                                            larger than `state` knows
+ *   NAME_rows(rows, first, second)           the same for WIDTH rows at once
+ *   NAME_element(kept, first, second)        a result, from what is kept: the lifted exponential or
+ *                                            the element
+ *   NAME_plain_row(d), NAME_plain_element(kept, row)   the same by the plain formula, for `naive`:
+ *                                            from the sum of the exponentials, and from the
  *                                            exponential or the element
  *
- * and one whose result is a value a row
+ * If the result is one value a row, it defines
  *
  *   NAME_value(state, anchor)    in double
- *   NAME_values(rows, values)    of WIDTH rows at once, in T; a maximum of +inf may hide a NaN
+ *   NAME_values(rows, values)    for WIDTH rows at once, in T; a maximum of +inf may hide a NaN
  *   NAME_plain_row(d)            as above
  *
- * one that takes a gradient dy beside the row y
+ * If the operation takes a gradient dy beside the row y, it defines
  *
  *   NAME_adds_products           whether the row adds up dy * y, or dy
- *   NAME_row(sum, power, first, second)    two numbers that its elements need of the row
+ *   NAME_row(sum, power, first, second)    computes the two constants of a row
  *   NAME_element(dy, y, first, second, power, plain)    a result times power, a power of two;
  *                                                       plain: power is 1
  *
- * One whose result is a pair has nothing here: its states are what it writes. */
+ * An operation whose result is a pair defines nothing: it writes its states. */
 #ifndef ONS_CPU_KERNEL_OPERATION_H
 #define ONS_CPU_KERNEL_OPERATION_H
 
@@ -33,8 +33,8 @@
 #include "exponential.h"
 #include "sum.h"
 
-/* first where it is so, else second. `by_bits`: without a branch, so that a loop over rows becomes
- * one of vectors; the compiler keeps a branch where the other side might raise an exception. */
+/* first if `so`, else second. `by_bits` avoids the branch, so that a loop over rows becomes
+ * vectors. The compiler would keep the branch because the other side might raise an exception. */
 ONS_ALWAYS double ons_either(bool so, double first, double second, bool by_bits) {
     if (!by_bits) return so ? first : second;
     uint64_t mask = -(uint64_t)so, bits, others;
@@ -45,17 +45,16 @@ ONS_ALWAYS double ons_either(bool so, double first, double second, bool by_bits)
     return first;
 }
 
-/* log(sum(e^(x - m))), of d = sum(e^x) * one * 2^-c and `largest` = e^m * one * 2^-c, as it was
+/* log(sum(e^(x - m))), from d = sum(e^x) * one * 2^-c and `largest` = e^m * one * 2^-c, as it was
  * added to d.
  *
- * If the other exponentials are far below the largest, d / largest - 1 is found first. So a row of
- * one element gives exactly 0, and no logarithm is below 0: a d of another kind of processor may be
- * below the largest. Else d = 2^n * z with z from sqrt(1/2) to sqrt(2), and e^m is near 2^k. Then
- * the logarithm is (n + c - k) * ln2 + log(z / one) + (k * ln2 - m). Neither n nor c is rounded for
- * itself: two callers may have a c that differs, and get the same bits.
- *
- * log(z) = 2 * atanh(f) with f = (z - 1) / (z + 1): Taylor's series, whose first term that is left
- * out is below 2^-56 of the sum. NaN gives NaN. `in_loop`: of vectors, or of one row. */
+ * If the other exponentials are far below the largest, d / largest - 1 is computed first. So a row
+ * of one element gives exactly 0, and no logarithm is below 0: a d from another kind of processor
+ * may be below `largest`. Otherwise d = 2^n * z with z from sqrt(1/2) to sqrt(2), and e^m is near
+ * 2^k. Then the logarithm is (n + c - k) * ln2 + log(z / one) + (k * ln2 - m). Neither n nor c is
+ * rounded on its own, so two callers whose c differ get the same bits. log(z) = 2 * atanh(f) with f
+ * = (z - 1) / (z + 1), by Taylor's series, whose first omitted term is below 2^-56 of the sum. NaN
+ * gives NaN. `in_loop`: called in a loop that becomes vectors, not for one row. */
 ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double m, double c,
                                  bool in_loop) {
     const uint64_t least = 0x3fe6a09e667f3bcd, bias = 1024; /* sqrt(1/2) */
@@ -88,7 +87,6 @@ ONS_ALWAYS double ons_log_of_sum(double d, double d_low, double largest, double 
     return n * ONS_LN2_HIGH + ((2 * f + f * (s * p)) + rest);
 }
 
-/* The states of WIDTH rows. */
 ONS_ALWAYS void states_of(ons_state *states, const sums_of_rows *rows) {
     double d[WIDTH], low[WIDTH] = {0};
     T m[WIDTH], shift[WIDTH];
@@ -111,13 +109,13 @@ ONS_ALWAYS double top_exponential_of(double of_row, double c) {
 }
 static double top_exponential(double m) { return top_exponential_of(m, ons_reference(m)); }
 
-/* log(sum(e^(x - m))) of rows whose m is finite. */
+/* log(sum(e^(x - m))) of a row with a finite m. */
 ONS_ALWAYS double log_of_sum(const ons_state *state) {
     return ons_log_of_sum(state->d, state->d_low, top_exponential_of(state->m, state->c), state->m,
                           state->c, false);
 }
 
-/* The logarithms of the sums of WIDTH rows, in a loop that becomes one of vectors. */
+/* The logarithms of the sums of WIDTH rows, in a loop that becomes vectors. */
 ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
     double d[WIDTH], low[WIDTH] = {0}, m[WIDTH], shift[WIDTH], largest[WIDTH];
     reference reference = {rows->shift, rows->m - V(set)(1), false};
@@ -126,7 +124,7 @@ ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
     wide_store(m, widen(rows->m));
     wide_store(shift, widen(rows->shift));
     wide_store(largest, widen(exponential(rows->m, reference)));
-#if !defined(__clang__) /* gcc would take a short loop apart before it is one of vectors */
+#if !defined(__clang__) /* gcc would unroll a short loop before it becomes vectors */
 #pragma GCC unroll 1
 #endif
     for (int64_t i = 0; i < WIDTH; i++) {
@@ -136,7 +134,7 @@ ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
     }
 }
 
-/* NAME_rows that calls NAME_row for each row, for operations that have nothing better. */
+/* A NAME_rows that calls NAME_row for each row, for operations that have nothing better. */
 #define ROWS_ONE_BY_ONE(name)                                                    \
     ONS_ALWAYS void name##_rows(const sums_of_rows *rows, T *first, T *second) { \
         ons_state states[WIDTH];                                                 \
@@ -151,10 +149,10 @@ ONS_ALWAYS void logs_of_sums(const sums_of_rows *rows, double *logs) {
 #include "../../op/operations.def"
 #undef ONS_OPERATION_ON_CPU
 
-/* The functions of an operation. It is handed down as the address of a constant, to where the
- * compiler makes of each call through it the function itself. */
+/* The functions of an operation. It is passed as the address of a constant to code that is inlined,
+ * so the compiler turns each call through it into the function itself. */
 typedef struct {
-    bool keeps_exponentials; /* not the elements */
+    bool keeps_exponentials; /* else the elements */
     bool one_a_row, adds_products;
     void (*row)(const ons_state *state, double anchor, T *first, T *second);
     void (*rows)(const sums_of_rows *rows, T *first, T *second);

@@ -1,30 +1,30 @@
-/* overlap.h - what the softmax of whole rows does at once: while the exponentials of a row are
- * computed, a row before it is divided, the maximum of a row behind it is found, and what comes
- * after that is fetched, so that the core computes while memory moves. */
+/* overlap.h - the overlapping work of the softmax of whole rows. While a row's exponentials are
+ * computed, a row before it is divided, the maximum of a row behind it is found, and later memory
+ * is fetched. So the core computes while memory moves. */
 #ifndef ONS_CPU_KERNEL_OVERLAP_H
 #define ONS_CPU_KERNEL_OVERLAP_H
 
 #include "move.h"
 #include "row.h"
 
-/* Bytes from the element whose maximum is taken to the one that is fetched. */
+/* Bytes from the element whose maximum is taken to the element that is fetched. */
 enum { AHEAD = 8192 };
 
-/* Elements that the division of a row stays behind the maximum of another. Arrays often begin at
- * the same place of a page, and rows are as often a multiple of a page: a load of x that follows a
- * store to y with the same last 12 bits of its address waits for it. */
+/* Elements by which the division of a row stays behind the maximum of another. Arrays often begin
+ * at the same place of a page, and rows are often a multiple of a page. A load of x waits for an
+ * earlier store to y if the last 12 bits of their addresses are equal. */
 enum { LAG = 512 / sizeof(T) };
 
-/* Fetches a cache line into the L2 cache: so far ahead it would displace others in L1. */
+/* Fetches a cache line into the L2 cache: in L1 it would displace others so long before its use. */
 ONS_ALWAYS void fetch_line(const char *place) { __builtin_prefetch(place, 0, 2); }
 
-/* What is constant in a pipeline: the operation; the types of x and y, and of what is kept of a row
- * until it is finished, its exponentials or its elements; how elements are taken and given. */
+/* The constants of a pipeline: the operation, the types of x, of y and of what is kept of a row
+ * (its exponentials or its elements), and how elements are loaded and stored. */
 typedef struct {
     const operation *operation;
     ons_dtype x, y, kept;
     bool past_caches;  /* y is stored past the caches */
-    bool plain, tight; /* of columns: elements stay as they are; kept rows have no gap */
+    bool plain, tight; /* columns only: elements stay as they are; kept rows have no gaps */
 } kind;
 
 ONS_ALWAYS kind kind_of(const operation *operation, ons_dtype x, ons_dtype y) {
@@ -71,9 +71,9 @@ ONS_ALWAYS void put_part(char *y, VEC a, int64_t k, ons_dtype as) {
     store(y, 2, as, part, k);
 }
 
-/* take_part and put_part for the end of a 16-bit row that is made where it lies. They are calls, so
- * that other rows are not held up. Vectors are passed by value: behind a pointer they would stay in
- * memory. */
+/* take_part and put_part for the end of a 16-bit row in place. They are calls, so that other rows
+ * are not slowed down. Vectors are passed by value: behind a pointer they would stay in memory
+ * instead of registers. */
 static ONS_APART VEC take_part_of_16(const char *x, int64_t k, ons_dtype as) {
     return take_part(x, k, as == ONS_FLOAT16 ? ONS_FLOAT16 : ONS_BFLOAT16);
 }
@@ -82,30 +82,30 @@ static ONS_APART void put_part_of_16(char *y, VEC a, int64_t k, ons_dtype as) {
     put_part(y, a, k, as == ONS_FLOAT16 ? ONS_FLOAT16 : ONS_BFLOAT16);
 }
 
-/* A row of y while it is made, vector by vector. */
+/* A row of y that is written vector by vector. */
 typedef struct {
     char *y;
     const char *kept;
-    VEC first, second; /* what its elements need of the row */
-    int64_t at, n;     /* `at`: the first element that is missing */
+    VEC first, second; /* the row's constants */
+    int64_t at, n;     /* `at`: the first element that is not written yet */
     bool past_caches;
-    bool overlaps; /* a vector may be written twice: y is not where its elements are kept */
-    /* if the rows before and behind follow without a gap: the vector that this row shares with each
-     */
+    bool overlaps; /* a vector may be written twice, since the elements are not kept in y */
+    /* if the rows before and behind follow without gaps: the vectors that this row shares with
+     * them */
     T *shared_before, *shared_behind;
 } finishing;
 
-/* The result of the vector of elements from j on. */
+/* The results of the vector of elements from j on. */
 ONS_ALWAYS VEC finished_at(const finishing *f, int64_t j, kind kind) {
     VEC kept = take(f->kept + j * size_as(kind.kept), kind.kept);
     return kind.operation->element(kept, f->first, f->second);
 }
 
-/* The result of the first `left` elements from j on. No element behind these is read. */
+/* The results of the first `left` elements from j on. Reads no element after these. */
 ONS_ALWAYS VEC finished_part(const finishing *f, int64_t j, int64_t left, kind kind) {
     const char *from = f->kept + j * size_as(kind.kept);
     VEC kept;
-    if (kind.operation->keeps_exponentials) /* there is room behind them */
+    if (kind.operation->keeps_exponentials) /* there is room after them */
         kept = take(from, kind.kept);
     else if (size_as(kind.kept) == 2)
         kept = take_part_of_16(from, left, kind.kept);
@@ -123,15 +123,15 @@ ONS_ALWAYS void finish_vectors(finishing *f, int64_t vectors, kind kind) {
 }
 
 /* Vectors from `head`, the first aligned element of y, to the first cache line. Stores past the
- * caches should cover whole cache lines together: where the second half of one comes later, the
- * first may go to memory alone. */
+ * caches should cover each cache line at once. If the second half comes later, the first may go to
+ * memory alone. */
 ONS_ALWAYS int64_t vectors_to_cache_line(const T *y, int64_t head, int64_t n) {
     return sizeof(VEC) < 64 ? (before_cache_line(y, n) - head) / WIDTH : 0;
 }
 
-/* Finishes the elements before the first aligned place of y, where the rest goes past the caches
- * or is long. If two rows wrote parts of one cache line, it would have to be read from memory
- * first, and all later stores would wait. */
+/* Finishes the elements before the first aligned place of y, if the rest goes past the caches or is
+ * long. If two rows wrote parts of one cache line, it would have to be read from memory first, and
+ * all later stores would wait. */
 ONS_ALWAYS finishing begin_finishing(finishing f, kind kind) {
     T *to = (T *)(void *)f.y;
     f.overlaps = kind.operation->keeps_exponentials || f.kept != f.y;
@@ -141,7 +141,7 @@ ONS_ALWAYS finishing begin_finishing(finishing f, kind kind) {
     if (head > 0) {
         VEC before = finished_part(&f, 0, head, kind);
         if (!f.past_caches && f.overlaps) {
-            V(store)(to, before); /* the second vector overwrites a part of it */
+            V(store)(to, before); /* the next vector overwrites part of it */
         } else if (f.past_caches && f.shared_before) {
             V(store_part)(f.shared_before + WIDTH - head, before, head);
             V(stream)(to + head - WIDTH, V(load)(f.shared_before));
@@ -155,7 +155,8 @@ ONS_ALWAYS finishing begin_finishing(finishing f, kind kind) {
     return f;
 }
 
-/* To the row's end. The last vector overlaps the one before unless that has passed the caches. */
+/* Finishes the row. The last vector overlaps the one before, unless that has gone past the
+ * caches. */
 ONS_ALWAYS void end_finishing(finishing *f, kind kind) {
     int64_t vectors = (f->n - f->at) / WIDTH, size = size_as(kind.y);
     if (f->past_caches)
@@ -178,7 +179,7 @@ ONS_ALWAYS void end_finishing(finishing *f, kind kind) {
         V(store_part)((T *)(void *)f->y + f->at, last, left);
 }
 
-/* The largest element so far; passes over NaN, which the sum of the exponentials will show. */
+/* The largest element so far. It ignores NaN, which shows up in the sum of the exponentials. */
 typedef struct {
     const char *x;
     VEC even, odd;
@@ -205,22 +206,22 @@ ONS_ALWAYS VEC lanes_of_maximum(maximum *m, ons_dtype as) {
     int64_t left = m->n - m->at, size = size_as(as);
     const char *x = m->x + m->at * size;
     if (left >= WIDTH) m->even = V(max)(take(x, as), m->even);
-    if (left % WIDTH != 0) /* with some of the vector before once more */
+    if (left % WIDTH != 0) /* again with some of the vector before */
         m->odd = V(max)(take(m->x + (m->n - WIDTH) * size, as), m->odd);
     return V(max)(m->even, m->odd);
 }
 
 ONS_ALWAYS T end_maximum(maximum *m, ons_dtype as) { return V(max_lanes)(lanes_of_maximum(m, as)); }
 
-/* What the exponentials of a row are relative to, and what goes on while they are computed, a quad
- * at a time. */
+/* A row's reference, and the work on other rows that goes on while the row's exponentials are
+ * computed. A step is a quad. */
 typedef struct {
     reference reference;
     finishing before;
     maximum behind;
     int64_t lag;
     const char *fetch;
-    int64_t fetch_step; /* bytes that are fetched meanwhile */
+    int64_t fetch_step; /* bytes to fetch meanwhile */
 } meanwhile;
 
 ONS_ALWAYS void go_on(meanwhile *with, kind kind) {
@@ -233,7 +234,7 @@ ONS_ALWAYS void go_on(meanwhile *with, kind kind) {
     with->fetch += with->fetch_step;
 }
 
-/* The sums of each lane over a whole quad: of e = e^x, which is stored where it is kept. */
+/* The sum of e^x in each lane over a whole quad. Stores e^x at e if it is kept. */
 ONS_ALWAYS void quad_meanwhile(VEC *quads, reference reference, T *e, const char *x, kind kind) {
     for (int64_t v = 0; v < VECS; v++) {
         VEC four[4];
@@ -241,7 +242,7 @@ ONS_ALWAYS void quad_meanwhile(VEC *quads, reference reference, T *e, const char
         for (int64_t k = 0; k < 4; k++) {
             four[k] = take(x + (at + k * LANES) * size_as(kind.x), kind.x);
             if (!kind.past_caches)
-                four[k] = V(held)(four[k]); /* long rows from memory lose by it */
+                four[k] = V(held)(four[k]); /* it slows down long rows from memory */
         }
         exponential_each(four, 4, reference);
         for (int64_t k = 0; k < 4 && kind.operation->keeps_exponentials; k++)
@@ -250,12 +251,12 @@ ONS_ALWAYS void quad_meanwhile(VEC *quads, reference reference, T *e, const char
     }
 }
 
-/* The last n elements, of 16 bits, of a row that has a vector of them at least, to e; what lies in
- * front of e stays. */
+/* Copies the last n 16-bit elements of a row to e, and keeps the elements before e. The row has at
+ * least a vector of elements. */
 ONS_ALWAYS void take_end(T *e, const char *x, int64_t n, ons_dtype as) {
     VEC last = take(x + (n - WIDTH) * 2, as);
     if (n >= WIDTH) {
-        V(store)(e + n - WIDTH, last); /* first: what is read from the others was stored whole */
+        V(store)(e + n - WIDTH, last); /* first store it whole, since it is read again below */
         for (int64_t j = 0; j + WIDTH <= n; j += WIDTH) V(store)(e + j, take(x + j * 2, as));
     } else {
         VEC front = V(load)(e - WIDTH);
@@ -264,7 +265,7 @@ ONS_ALWAYS void take_end(T *e, const char *x, int64_t n, ons_dtype as) {
     }
 }
 
-/* The sums of each lane over a quad that ends after n elements. There is room behind e. */
+/* The sums of each lane over a quad that ends after n elements. There is room after e. */
 ONS_ALWAYS void last_quad(VEC *quads, reference reference, T *e, const char *x, int64_t n,
                           kind kind) {
     const T *from = (const T *)(const void *)x;
@@ -279,9 +280,8 @@ ONS_ALWAYS void last_quad(VEC *quads, reference reference, T *e, const char *x, 
     }
 }
 
-/* Computes the exponentials of n elements of a row, which others follow unless n ends it. Stores
- * them to e where they are kept, and the sums of each lane of every chunk to `lanes`. Returns
- * how many chunks there are. */
+/* Computes the exponentials of n elements of a row. More elements may follow. Stores them at e if
+ * they are kept, and the lanes' sums of every chunk in `lanes`. Returns the number of chunks. */
 ONS_ALWAYS int64_t lanes_meanwhile(VEC (*lanes)[VECS], T *e, const char *x, int64_t n,
                                    meanwhile *with, kind kind) {
     int64_t size = size_as(kind.x), j = 0;
@@ -310,14 +310,14 @@ ONS_ALWAYS int64_t lanes_meanwhile(VEC (*lanes)[VECS], T *e, const char *x, int6
     return n / CHUNK + 1;
 }
 
-/* Leaves n elements of x less the anchor at e, where they may lie already. */
+/* Writes n elements of x minus the anchor to e. x may be e. */
 static ONS_APART void subtract_anchor(T *e, const char *x, int64_t n, ons_dtype as, double anchor) {
     if (x != (const char *)e) load(e, x, size_as(as), as, n);
     subtract(e, &anchor, false, n);
 }
 
-/* Whether rows of y follow each other without a gap, each beginning where its vectors can go past
- * the caches or share one with the row before. */
+/* Whether rows of y lie one after the other without gaps, so that they can go past the caches and
+ * share a vector with the row before. */
 ONS_ALWAYS bool follow_each_other(const ons_run_of_rows *run, kind kind) {
     return run->past_caches && size_as(kind.y) != 2 &&
            run->y.across == run->N * (int64_t)sizeof(T) && (uintptr_t)run->y.data % sizeof(T) == 0;

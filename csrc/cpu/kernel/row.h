@@ -1,5 +1,6 @@
-/* row.h - the primitives on rows whose elements lie side by side, one row after the other:
- * what ends one row (a chain of a few long instructions) overlaps with what begins the next. */
+/* row.h - the primitives on rows whose elements lie side by side, one row after the other. The end
+ * of a row is a chain of a few long instructions, and overlaps with the beginning of the next
+ * row. */
 #ifndef ONS_CPU_KERNEL_ROW_H
 #define ONS_CPU_KERNEL_ROW_H
 
@@ -42,8 +43,7 @@ ONS_ALWAYS VEC whole_quad(T *e, const T *x, reference reference) {
     return sum_of_four(four);
 }
 
-/* whole_quad where the row ends after n elements. `room`: memory behind them at e may be written.
- */
+/* whole_quad if the row ends after n elements. `room`: memory after them at e may be written. */
 ONS_ALWAYS VEC part_of_quad(T *e, const T *x, int64_t n, reference reference, bool room) {
     VEC four[4];
     for (int64_t k = 0; k < 4; k++) {
@@ -61,8 +61,8 @@ ONS_ALWAYS VEC part_of_quad(T *e, const T *x, int64_t n, reference reference, bo
     return sum_of_four(four);
 }
 
-/* The sum of each lane over CHUNK elements, or over the n that are left: of their exponentials,
- * stored where e is given, or (`plain`) of the elements. */
+/* The sum of each lane over CHUNK elements, or over the n that are left. It sums their
+ * exponentials, and stores them if e is given. If `plain`, it sums the elements. */
 ONS_ALWAYS void lanes_of(VEC *lanes, reference reference, T *e, const T *x, int64_t n, bool room) {
     for (int64_t v = 0; v < VECS; v++)
         for (int64_t q = 0; q < CHUNK && q < n; q += QUAD) {
@@ -74,7 +74,7 @@ ONS_ALWAYS void lanes_of(VEC *lanes, reference reference, T *e, const T *x, int6
         }
 }
 
-/* Adds n elements of row i to its sums. Fetches as many elements of rows->next, where given. */
+/* Adds n elements of row i to its sums. Fetches as many elements of rows->next, if given. */
 ONS_ALWAYS void sum_elements(const ons_rows *rows, int64_t i, T *e, const T *x, int64_t n,
                              bool plain) {
     const char *next = rows->next.data ? (const char *)ROW(rows->next, i) : NULL;
@@ -88,7 +88,7 @@ ONS_ALWAYS void sum_elements(const ons_rows *rows, int64_t i, T *e, const T *x, 
         int64_t bytes = (n - j < CHUNK ? n - j : CHUNK) * next_step;
         for (int64_t offset = 0; next && offset < bytes; offset += 64)
             __builtin_prefetch(next + j * next_step + offset);
-        /* told apart for the compiler: a whole chunk's length is a constant */
+        /* two calls, because the compiler makes faster code for a constant length */
         if (n - j >= CHUNK)
             lanes_of(lanes[chunks], reference, e ? e + j : e, x + j, CHUNK, false);
         else
@@ -105,7 +105,7 @@ ONS_ALWAYS void sum_row(const ons_rows *rows, ons_tile e, ons_tile x, int64_t n,
         sum_elements(rows, i, e.data ? ROW(e, i) : NULL, ROW(x, i), n, plain);
 }
 
-/* The total of a row's sums to its state. */
+/* Adds the total of a row's sums to its state. */
 ONS_ALWAYS void add_total(ons_state *state, const sums *sums, bool short_rows, bool plain) {
     double d, low, lowered = plain ? 1.0 : LOWERED;
     total_of_row(sums, short_rows, &d, &low);
@@ -135,15 +135,15 @@ static void sum_plain_row(const ons_rows *rows, ons_tile e, int64_t n) {
     sum_row(rows, ONS_NO_TILE, e, n, true);
 }
 
-/* Elements before the first place where a vector is aligned: a store there crosses no cache line,
- * and can go past the caches. */
+/* Number of elements before the first aligned vector. A store of an aligned vector crosses no cache
+ * line, and can go past the caches. */
 ONS_ALWAYS int64_t unaligned(const T *y, int64_t n) {
     int64_t head = (int64_t)(-(uintptr_t)y % sizeof(VEC) / sizeof(T));
     return head < n ? head : n;
 }
 
-/* Elements before the first cache line. Stores past the caches must cover whole cache lines: one
- * of which a part is written otherwise goes to memory twice. */
+/* Number of elements before the first cache line. Stores past the caches must cover whole cache
+ * lines: if another store writes a part of one, it goes to memory twice. */
 enum { CACHE_LINE = 64 / sizeof(T) };
 ONS_ALWAYS int64_t before_cache_line(const T *y, int64_t n) {
     int64_t head = (int64_t)(-(uintptr_t)y % 64 / sizeof(T));

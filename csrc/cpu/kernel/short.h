@@ -1,25 +1,25 @@
-/* short.h - whole rows that fill their lanes at most twice, WIDTH of them at once: a vector is the
- * same element of every row. Rows are transposed for that; neighbouring rows that lie side by side
- * lie so already. Adds up as row.h does. */
+/* short.h - whole rows that fill their lanes at most twice, WIDTH of them at once: a vector has the
+ * same element of every row. Rows are transposed for that. Neighbouring rows that lie side by side
+ * already have this order. Adds up as row.h does. */
 #ifndef ONS_CPU_KERNEL_SHORT_H
 #define ONS_CPU_KERNEL_SHORT_H
 
 #include "batch.h"
 #include "columns.h"
 
-/* The four elements from j on; where the row has fewer, its last four. */
+/* The first of the four elements from j on, or of the row's last four if it has fewer. */
 ONS_ALWAYS int64_t four_from(int64_t j, int64_t N) { return j + 4 <= N || N < 4 ? j : N - 4; }
 
-/* Where the finished rows of a batch are stored without a gap before they are copied to y, so
- * that all stores are whole vectors: what one row writes too much, the next one overwrites. */
+/* The place where the finished rows of a batch are stored without gaps, before they are copied to
+ * y. So all stores are whole vectors: each row overwrites what the row before wrote too much. */
 typedef struct {
     T *y;
     int64_t pitch; /* elements */
-    bool apart;    /* it is not y itself */
+    bool apart;    /* it is a buffer, not y */
 } finished;
 
-/* n finished elements to y, which is aligned to an element; the last ones, where they do not fill a
- * vector, only when `all`. Returns how many went. */
+/* Sends n finished elements to y, which is aligned to an element. If the last ones do not fill a
+ * vector, they are sent only if `all`. Returns the number of elements sent. */
 ONS_ALWAYS int64_t send(T *y, const T *from, int64_t n, bool past_caches, bool all) {
     int64_t head = unaligned(y, n), j;
 #define BODY(a, j) (a)
@@ -34,21 +34,21 @@ ONS_ALWAYS int64_t send(T *y, const T *from, int64_t n, bool past_caches, bool a
 #undef BODY
 }
 
-/* The buffer for the finished rows of a batch, one of three; the third is for converted rows. */
+/* One of three buffers: two for the finished rows of batches, and the third for converted rows. */
 ONS_ALWAYS T *room_apart(const ons_run_of_rows *run, int64_t turn) {
     return (T *)run->kept + turn * (BATCH * run->pitch + WIDTH);
 }
 
-/* Where a batch of rows is in the compute type. */
+/* The address of a batch of rows in the compute type. */
 ONS_ALWAYS ons_tile rows_at(const ons_run_of_rows *run, int64_t first) {
     if (!run->convert) return (ons_tile){ROW(run->x, first), run->x.along, run->x.across};
     T *converted = room_apart(run, 2) + first % ONS_CONVERTED_SHORT_ROWS * run->N;
     return (ons_tile){converted, sizeof(T), run->N * (int64_t)sizeof(T)};
 }
 
-/* Where the next batch is in the compute type. Rows are converted many at a time, and without a
- * gap: vectors are loaded across rows that were stored shortly before, and must wait until the
- * caches have them. */
+/* The address of the next batch in the compute type. Rows are converted many at a time, and without
+ * gaps. Otherwise loads of vectors across rows that were stored shortly before would have to wait
+ * for the caches. */
 ONS_ALWAYS ons_tile take_rows(const ons_run_of_rows *run, int64_t first) {
     int64_t left = run->count - first;
     if (run->convert && first % ONS_CONVERTED_SHORT_ROWS == 0)
@@ -58,16 +58,16 @@ ONS_ALWAYS ons_tile take_rows(const ons_run_of_rows *run, int64_t first) {
     return rows_at(run, first);
 }
 
-/* A copy of rows that are too few or too short for whole vectors. */
+/* A copy of rows, if they are too few or too short for whole vectors. */
 typedef T padded_rows[BATCH][2 * LANES];
 
-/* Transposes a batch: each element of its rows becomes a vector. Rows that are missing are 0, or
- * whatever lies there; so is what is loaded past the end of rows of fewer than 4. */
+/* Transposes a batch: each element of its rows becomes a vector. Missing rows may have any value,
+ * and so may what is loaded past the end of rows of fewer than 4 elements. */
 ONS_ALWAYS void columns_of_rows(VEC *e, const ons_run_of_rows *run, int64_t first, int64_t rows,
                                 padded_rows padded) {
     int64_t N = run->N;
     ons_tile x = take_rows(run, first);
-    /* whether four elements of the last row lie inside the rows of the run */
+    /* whether four elements of the last row lie in the rows of the run */
     int64_t row = N * (int64_t)sizeof(T), behind = run->count - first - BATCH;
     bool reads_past_end = x.across >= row && behind * x.across + row >= 4 * (int64_t)sizeof(T);
     if (rows == 1 && N >= 4) {
@@ -83,7 +83,7 @@ ONS_ALWAYS void columns_of_rows(VEC *e, const ons_run_of_rows *run, int64_t firs
     }
 }
 
-/* The reverse, to where the rows are finished. */
+/* The inverse: writes rows to the place where they are finished. */
 ONS_ALWAYS void rows_of_columns(finished to, const VEC *e, int64_t N, int64_t rows,
                                 padded_rows padded) {
     bool whole = to.apart || (rows == BATCH && N >= 4);
@@ -97,8 +97,8 @@ ONS_ALWAYS void rows_of_columns(finished to, const VEC *e, int64_t N, int64_t ro
         memcpy(to.y + i * to.pitch, padded[i], (size_t)N * sizeof(T));
 }
 
-/* Computes the results of BATCH rows in place, of which vector j of x has element j; or the
- * value of each, in `first` of the batch. */
+/* Computes the results of BATCH rows in place. Vector j of x has their element j. For operations
+ * with one value a row, `first` of the batch gets the values. */
 ONS_ALWAYS void finish_columns(const operation *operation, VEC *x, int64_t N, batch *batch) {
     bool exponentials = operation->keeps_exponentials;
     VEC even = V(set)((T)-INFINITY), odd = even, apart[2 * LANES], *e = exponentials ? x : apart;
@@ -141,18 +141,18 @@ ONS_ALWAYS VEC batch_of_columns(const ons_run_of_rows *run, const operation *ope
     return sum + nans_of_rows(batch.first, batch.second, rows);
 }
 
-/* Rows without a gap are finished in a buffer, and so are rows of a y of another type. A batch
- * is copied to y after the next one is computed: vectors are read across its rows, and must wait
- * until the caches have them. */
+/* Rows without gaps are finished in a buffer, and so are rows of a y of another type. A batch is
+ * copied to y after the next one is computed: reading vectors across its rows at once would have to
+ * wait for the caches. */
 typedef struct {
-    char *y;         /* where what is sent next goes */
-    T *apart[2];     /* the buffers, which batches take in turn */
+    char *y;         /* the place of the next elements */
+    T *apart[2];     /* two buffers, used in turn */
     int64_t ahead;   /* elements that did not fill a vector, and wait in front of the next batch */
-    int64_t waiting; /* elements of the batch before and in front of it; its rows where y is of
-                        another type */
+    int64_t waiting; /* elements of the batch before and of those in front of it; if y has another
+                      * type, rows */
 } sending;
 
-/* Elements that do not fill a vector are sent with the next batch, in front of it. */
+/* Sends a batch. Elements that do not fill a vector wait, and go with the next batch. */
 ONS_ALWAYS void send_batch(sending *at, const ons_run_of_rows *run, int64_t turn, int64_t rows,
                            bool first) {
     T *y = (T *)(void *)at->y;
@@ -203,18 +203,19 @@ ONS_ALWAYS bool short_rows(const ons_run_of_rows *run, const operation *operatio
 }
 
 /* A finished strip that is stored past the caches while the next one is computed, in whole cache
- * lines of y. Elements of a row that do not fill one wait in front of the row of the next strip,
- * if that begins where this one ends: the neighbours write the other part of that cache line,
- * and it must not go to memory before. */
+ * lines of y. Elements of a row that do not fill a line wait in front of the row of the next strip,
+ * if that begins where this one ends. The neighbour writes the rest of the line, and the line must
+ * not go to memory before that. */
 typedef struct {
     T *y[2 * LANES]; /* the next cache line of each row */
     const T *from[2 * LANES];
-    int64_t cache_lines[2 * LANES], least; /* left of each row; the least of these */
-    int64_t tail[2 * LANES];               /* elements of each row after them */
-    int64_t waiting[2 * LANES];            /* elements in front of each row of the strip behind */
+    int64_t cache_lines[2 * LANES], least; /* cache lines left in each row; the least of them */
+    int64_t tail[2 * LANES];               /* elements of each row after these */
+    int64_t waiting[2 * LANES];            /* elements waiting in front of each row of the strip
+                                            * behind */
 } outgoing;
 
-/* Stores n elements of y, which are not whole cache lines. */
+/* Stores n elements of y that are not whole cache lines. */
 ONS_ALWAYS void send_part(T *y, const T *from, int64_t n) {
 #define BODY(a, j) (a)
     EACH_VECTOR(y, from, n, BODY);
@@ -247,22 +248,22 @@ ONS_ALWAYS void send_cache_line(outgoing *out, int64_t j) {
     out->cache_lines[j]--;
 }
 
-/* Stores the cache lines that are left. `behind`: row 0 of the strip that begins where this one
- * ends, or NULL. */
+/* Stores the remaining cache lines. `behind`: row 0 of the strip that begins where this one ends,
+ * or NULL. */
 ONS_ALWAYS void end_cache_lines(outgoing *out, T *behind, int64_t pitch, int64_t N) {
     for (int64_t j = 0; j < N; j++) {
         int64_t tail = out->tail[j];
         while (out->cache_lines[j] > 0) send_cache_line(out, j);
         out->waiting[j] = behind ? tail : 0;
         if (!behind && tail > 0) send_part(out->y[j], out->from[j], tail);
-        /* the cache line that ends with them */
+        /* the cache line that ends with the tail */
         for (int64_t v = CACHE_LINE; behind && v > 0; v -= WIDTH)
             V(store)(behind + j * pitch - v, V(load)(out->from[j] + tail - v));
     }
 }
 
-/* Computes the columns of a strip from c on that fill a vector, and stores them to `kept` or to
- * y. Returns their NaN (nans_of_rows). */
+/* Computes a vector of the strip's columns from c on, and stores them to `kept` or to y. Returns
+ * their NaN (nans_of_rows). */
 ONS_ALWAYS VEC short_columns(const ons_run_of_columns *run, ons_columns at, int64_t c, int64_t N,
                              kind kind, T *kept) {
     double scale = kind.plain ? 1.0 : run->scale;
@@ -285,7 +286,7 @@ ONS_ALWAYS VEC short_columns(const ons_run_of_columns *run, ons_columns at, int6
     return nans_of_rows(batch.first, batch.second, at.width - c < WIDTH ? at.width - c : WIDTH);
 }
 
-/* N a constant, or the run's. */
+/* N is a constant, or the run's N. */
 ONS_ALWAYS bool short_columns_of(const ons_run_of_columns *run, const operation *operation,
                                  int64_t N, bool plain) {
     kind kind = kind_of(operation, plain ? OWN : run->x_dtype, plain ? OWN : run->y_dtype);

@@ -1,19 +1,19 @@
-/* sum.h - how the exponentials of a row are added up: in one order, by every method and in
- * both forms, which N and the types alone decide.
+/* sum.h - the order in which the exponentials of a row are added up. It is the same for every
+ * method and both forms, and depends only on N and the types.
  *
  *  1. Element j belongs to lane j mod LANES. A lane adds TERMS elements as a tree, in the compute
- *     type: ((a + b) + (c + d)) + ((e + f) + (g + h)). Elements that are missing count as 0.
- *  2. Two such sums are added in double: in float32 those of lanes l and l + 8, in float64 one
- *     lane's of two chunks.
- *  3. That goes into eight running sums, in double; in float64 with what each addition rounds away
- *     (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B).
+ *     type: ((a + b) + (c + d)) + ((e + f) + (g + h)). Missing elements count as 0.
+ *  2. Two such sums are added in double: in float32 the sums of lanes l and l + 8, in float64 the
+ *     sums of one lane in two chunks.
+ *  3. The result goes into one of eight running sums, in double. In float64 each also keeps what
+ *     the additions round away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B).
  *  4. After ONS_BLOCK elements the eight are added as a tree: l and l + 4, l and l + 2, the last
- *     two. In float64 each addition is a two-sum, but for rows of at most 2 * LANES elements,
- * whose whole tree is of four additions.
+ *     two. In float64 each addition is a two-sum, except in rows of at most 2 * LANES elements,
+ *     whose whole tree is four additions.
  *  5. Blocks are added in their order (ons_state_add).
  *
- * So of the compute type's roundings at most three lie between an element and d in float32,
- * four in float64; how-it-works.md adds up what follows. */
+ * So at most three roundings of the compute type lie between an element and d in float32, and four
+ * in float64. docs/how-it-works.md adds up what follows. */
 #ifndef ONS_CPU_KERNEL_SUM_H
 #define ONS_CPU_KERNEL_SUM_H
 
@@ -21,19 +21,20 @@
 
 #define CHUNK (TERMS * LANES)       /* elements of which each lane adds TERMS */
 #define STEP (2 * ONS_SUMS * TERMS) /* elements of which each running sum takes two such sums */
-/* From an element of the first such sum to that of the second. */
+/* Distance between the two sums' elements in the array. */
 #define OTHER (BITS == 32 ? ONS_SUMS : CHUNK)
 
 /* Four elements of each lane of a vector. */
 ONS_ALWAYS VEC sum_of_four(const VEC *a) { return (a[0] + a[1]) + (a[2] + a[3]); }
 
-/* How many of a lane's elements, at most TERMS, are among the `left` that begin with one. */
+/* Number of a lane's elements, at most TERMS, among the next `left` elements, which begin with one
+ * of them. */
 ONS_ALWAYS int64_t of_lane(int64_t left) {
     return left <= 0 ? 0 : left > (TERMS - 1) * LANES ? TERMS : (left + LANES - 1) / LANES;
 }
 
-/* Doubles, one for each lane of a vector: several vectors where the compute type is float. They are
- * lifted, as the exponentials are (exponential.h): by a power of two, which does not show. */
+/* A double for each lane of a vector: several vectors if the compute type is float. They are lifted
+ * by a power of two, as the exponentials are (exponential.h). */
 #define PARTS (WIDTH * sizeof(double) / sizeof(f64_vec))
 #define EACH_PART for (size_t k = 0; k < PARTS; k++)
 typedef struct {
@@ -75,7 +76,7 @@ ONS_ALWAYS void add_term(wide *d, wide *low, wide term) {
     EACH_PART two_sum(&d->part[k], &low->part[k], term.part[k]);
 }
 
-/* Adds a lane's sum of TERMS elements to a running sum; `low` in float64 alone. */
+/* Adds a lane's sum of TERMS elements to a running sum; `low` in float64 only. */
 ONS_ALWAYS void run_on(f64_vec *d, f64_vec *low, f64_vec term) {
     if (BITS == 64)
         two_sum(d, low, term);
@@ -83,7 +84,8 @@ ONS_ALWAYS void run_on(f64_vec *d, f64_vec *low, f64_vec term) {
         *d += term;
 }
 
-/* The eight running sums of one row. In memory: eight doubles, and eight that they rounded away. */
+/* The eight running sums of one row. In memory they are eight doubles, then the eight parts that
+ * these rounded away. */
 enum { EIGHT = ONS_SUMS * sizeof(double) / sizeof(f64_vec), DOUBLES = WIDTH / PARTS };
 typedef struct {
     f64_vec d[EIGHT], low[EIGHT];
@@ -109,7 +111,7 @@ ONS_ALWAYS void store_sums(double *p, const sums *sums) {
         f64_store(p + ONS_SUMS + k * DOUBLES, sums->low[k]);
 }
 
-/* The sums of the lanes over one chunk (float64: up to two), as terms of the running sums. */
+/* The lanes' sums over one chunk (float64: up to two), as terms of the running sums. */
 ONS_ALWAYS void term_of(f64_vec *term, VEC (*lanes)[VECS], int64_t chunks) {
     V(add_lanes)(term, lanes[0]);
     if (STEP == CHUNK || chunks < 2) return;
@@ -118,9 +120,9 @@ ONS_ALWAYS void term_of(f64_vec *term, VEC (*lanes)[VECS], int64_t chunks) {
     for (int k = 0; k < EIGHT; k++) term[k] += other[k];
 }
 
-/* Adds several chunks at once to the running sums, or makes running sums of them alone. In each
- * chunk it would be a chain of long instructions after another, the exponentials'. `max_chunks`:
- * a constant, the most chunks that there may be. */
+/* Adds several chunks at once to the running sums, or makes running sums from them alone. Doing it
+ * in each chunk would put one chain of long instructions after another. `max_chunks`, a constant:
+ * the most chunks there may be. */
 enum { CHUNKS_AT_ONCE = 16 };
 ONS_ALWAYS void add_chunks(sums *sums, VEC (*lanes)[VECS], int64_t chunks) {
     for (int64_t i = 0; i < chunks; i += STEP / CHUNK) {
@@ -137,7 +139,7 @@ ONS_ALWAYS sums sums_of_chunks(VEC (*lanes)[VECS], int64_t chunks, int64_t max_c
     return sums;
 }
 
-/* Adds the eight as a tree, into the first. `short_rows`: of rows of at most 2 * LANES elements. */
+/* Adds the eight as a tree, into the first. `short_rows`: rows of at most 2 * LANES elements. */
 ONS_ALWAYS void total(f64_vec *d, f64_vec *low, bool short_rows) {
     for (int half = ONS_SUMS / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++) {
@@ -149,7 +151,7 @@ ONS_ALWAYS void total(f64_vec *d, f64_vec *low, bool short_rows) {
         }
 }
 
-/* The total of one row's sums: d, and what that rounds away. */
+/* The total of one row's sums: d, and the part that it rounds away. */
 ONS_ALWAYS void total_of_row(const sums *sums, bool short_rows, double *d, double *low) {
     if (BITS == 32 || short_rows) {
         *d = f64_sum_eight(sums->d);
@@ -195,7 +197,7 @@ ONS_ALWAYS void totals_of_rows(wide *d, wide *low, sums *rows) {
 }
 
 /* The totals of WIDTH columns. `sums` has `width` doubles for each running sum. `once`: each
- * took one term at most, and rounded nothing away. */
+ * running sum took at most one term, and rounded nothing away. */
 ONS_ALWAYS void totals_of_columns(wide *d, wide *low, const double *sums, int64_t width,
                                   bool short_rows, bool once) {
     EACH_PART {
@@ -212,8 +214,8 @@ ONS_ALWAYS void totals_of_columns(wide *d, wide *low, const double *sums, int64_
     }
 }
 
-/* The totals of columns of at most 2 * LANES elements: element l of every column is vector e[l].
- * Elements that are not there are left out: they would add 0. */
+/* The totals of columns of at most 2 * LANES elements. Vector e[l] has element l of every column.
+ * Missing elements are left out, since they would add 0. */
 ONS_ALWAYS wide lane(const VEC *e, int64_t l, int64_t count) {
     return widen(l + LANES < count ? (VEC)(e[l] + e[l + LANES]) : e[l]);
 }
@@ -239,15 +241,15 @@ ONS_ALWAYS wide total_of_short(const VEC *e, int64_t count) {
 #undef SUM_OF
 #undef SUM_OF_HALF
 
-/* WIDTH rows once they are added up: d as it is lifted, d_low that d rounded away or NULL, and each
- * row's m, anchor and shift. */
+/* WIDTH rows after they are added up: the lifted d, d_low or NULL (the part that d rounded away),
+ * and each row's m, anchor and shift. */
 typedef struct {
     wide d;
     const wide *d_low;
     VEC m, anchor, shift;
 } sums_of_rows;
 
-/* Doubles as vectors of T: the nearest ones; and whether any of them is not that. */
+/* Doubles as a vector of the nearest T. Sets *differ if one of them is not exact. */
 ONS_ALWAYS VEC narrow_at(const double *p, bool *differ) {
     wide all = wide_load(p);
     VEC nearest = V(narrow)(all.part);

@@ -1,10 +1,10 @@
-/* topk.h - the k largest elements of a row, from its tiles in order: what becomes a candidate
- * (candidates.h).
+/* topk.h - finds the k largest elements of a row from its tiles, in order: it decides which
+ * elements become candidates (candidates.h).
  *
- * `least` rises when there are too many candidates, and before a part of the row is taken of which
- * too many are to be expected: to a bound that is found before any of them is taken. The bound is
- * the k-th largest of the maxima of subsets of that part, since k elements are not below it.
- * Neighbours are in different subsets, so that rising or falling elements give a good bound too. */
+ * `least` rises when there are too many candidates, and also before a part of the row from which
+ * too many would come. Then it rises to a bound: the k-th largest of the maxima of subsets of this
+ * part, since k elements are not below it. Neighbours are in different subsets, so rising or
+ * falling elements give a good bound too. */
 #ifndef ONS_CPU_KERNEL_TOPK_H
 #define ONS_CPU_KERNEL_TOPK_H
 
@@ -12,18 +12,18 @@
 #include "column.h"
 #include "row.h"
 
-/* For a small k the maxima of WIDTH rows are sorted side by side, a subset a vector. */
+/* If k is small, the maxima of WIDTH rows are sorted together, with a vector for each subset. */
 enum { SORTED = 16, MAX_SORTED = 2 * SORTED };
 
-/* For a larger k the maxima of one row are sorted, a subset a lane. Each lane has enough subsets
- * that lanes differ little. */
+/* If k is larger, each lane takes some subsets of one row. It takes enough that lanes differ
+ * little. */
 enum { MAX_BY_LANES = SORTED / 2 * WIDTH };
 
-/* For a still larger k the bound is found by halving. */
+/* If k is still larger, halving finds the bound. */
 enum { MIN_SUBSETS = 64, MAX_SUBSETS = 1024 };
 
-/* The largest of each of `vectors` vectors of subsets, a constant, of n elements, and of what lies
- * `subsets` elements behind each; -inf where there is none. */
+/* The maxima of `vectors` vectors of subsets, a constant, over n elements. A subset has every
+ * `subsets`-th element. The maximum of no element is -inf. */
 ONS_ALWAYS void subset_maxima(T *maxima, const T *x, int64_t n, int64_t subsets, int64_t vectors) {
     VEC m[MAX_SORTED];
     int64_t j = 0;
@@ -38,8 +38,8 @@ ONS_ALWAYS void subset_maxima(T *maxima, const T *x, int64_t n, int64_t subsets,
     }
 }
 
-/* What comes must be above it to be among the k: the number before this one, which is not among the
- * candidates yet. Before -inf there is none. */
+/* Raises `least` to the number below `least`, which is not among the candidates yet: a later
+ * element must be above that to be among the k. Below -inf there is no number. */
 ONS_ALWAYS void raise_below(ons_candidates *row, T least) {
     if (least == (T)-INFINITY) return;
     double below = (double)of_key(key(least) - 1);
@@ -77,8 +77,8 @@ static void sort(VEC *a) {
 }
 #undef EACH_PAIR
 
-/* The k-th largest of each lane, of two times 16 in descending order: i of the first and k - i of
- * the second are not below the smaller one of the last of these. */
+/* The k-th largest of each lane, from two times 16 in descending order. The first i of one and the
+ * first k - i of the other are not below the smaller of their last ones. */
 ONS_ALWAYS VEC kth_of_two(const VEC *a, int64_t k) {
     const VEC *b = a + SORTED;
     VEC kth = V(max)(a[k - 1], b[k - 1]);
@@ -86,8 +86,8 @@ ONS_ALWAYS VEC kth_of_two(const VEC *a, int64_t k) {
     return kth;
 }
 
-/* Neighbouring rows, at most WIDTH, of which n elements each are taken next; and how many maxima
- * of blocks there are of each (max_of_blocks). */
+/* Neighbouring rows, at most WIDTH, from which n elements each are taken next, and the number of
+ * maxima of blocks of each (max_of_blocks). */
 typedef struct {
     ons_candidates *rows;
     const ons_state *states;
@@ -95,8 +95,8 @@ typedef struct {
     int64_t count, n, of_blocks;
 } rows_to_take;
 
-/* Raises `least` of the rows, but not of those with a NaN: the maxima pass over it. `subsets`: a
- * constant. */
+/* Raises `least` of the rows. Rows with a NaN are left out, since the maxima ignore it. `subsets`
+ * is a constant. */
 ONS_ALWAYS void raise_by_sorting(rows_to_take of, int64_t subsets) {
     T maxima[WIDTH][MAX_SORTED], kth[WIDTH];
     VEC sorted[MAX_SORTED];
@@ -114,8 +114,8 @@ ONS_ALWAYS void raise_by_sorting(rows_to_take of, int64_t subsets) {
     for (int64_t i = 0; i < of.count; i++) raise_below(&of.rows[i], kth[i]);
 }
 
-/* For a larger k, a row is raised alone: `least` is a number that a few more than k maxima are
- * above, of those between low and high (divide). */
+/* If k is larger, a row is raised alone: `least` becomes a number between low and high that a few
+ * more than k maxima are above (divide). */
 static void raise_between(ons_candidates *row, const T *maxima, int64_t n, T low, bound high) {
     int64_t k = row->k;
     bound found = divide(maxima, n, k, k + k / 8, low, high);
@@ -142,8 +142,8 @@ static void raise_by_halving(ons_candidates *row, const T *x, int64_t n) {
     if (high.count < k && count_above(x, n, low) >= k) raise_between(row, x, n, low, high);
 }
 
-/* Subsets are sorted lane by lane, which leaves little to halve. Each lane has its share of the k:
- * the k-th largest lies between the lowest and the highest of what the lanes have there. */
+/* Sorts subsets in each lane, which leaves little to halve. Each lane has an equal share of k. The
+ * k-th largest lies between the lowest and the highest of the lanes' numbers at that share. */
 static void raise_by_lanes(ons_candidates *row, const T *x, int64_t n) {
     enum { SUBSETS = MAX_SORTED * WIDTH };
     VEC sorted[MAX_SORTED];
@@ -161,7 +161,8 @@ static void raise_by_lanes(ons_candidates *row, const T *x, int64_t n) {
         raise_between(row, maxima, SUBSETS, of_key(key(least) - 1), (bound){V(max_lanes)(kth), 0});
 }
 
-/* A row that is not sorted beside others. `of_blocks`: how many maxima there are of blocks. */
+/* Raises a row that is not sorted together with others. `of_blocks`: the number of maxima of
+ * blocks. */
 static ONS_APART void raise_alone(ons_candidates *row, const T *x, int64_t n, int64_t of_blocks,
                                   bool nan) {
     if (!nan && (of_blocks >= 8 * row->k || of_blocks >= 2 * MAX_SUBSETS)) {
@@ -181,7 +182,8 @@ static ONS_APART void raise_side_by_side(rows_to_take of) {
         raise_by_sorting(of, MAX_SORTED);
 }
 
-/* Raises `least` of rows before their elements are taken, if many of these are likely above it. */
+/* Raises `least` of rows before their elements are taken, if many of these are probably above
+ * it. */
 ONS_ALWAYS void raise(rows_to_take of) {
     bool sorted = false;
     for (int64_t i = 0; i < of.count; i++) {
@@ -198,7 +200,8 @@ ONS_ALWAYS void raise(rows_to_take of) {
     if (sorted) raise_side_by_side(of);
 }
 
-/* As max_row; and for each lane of a block of at_once elements their largest one, for take_row. */
+/* As max_row. It also keeps, for each block of AT_ONCE elements, the largest element of each lane,
+ * for take_row. */
 static void max_of_blocks_row(const ons_rows *rows, ons_candidates *candidates, ons_tile tile,
                               int64_t n, int64_t at) {
     for (int64_t i = 0; i < rows->width; i++) {
@@ -227,8 +230,8 @@ static void max_of_blocks_row(const ons_rows *rows, ons_candidates *candidates, 
     }
 }
 
-/* Appends the elements that have a bit to `count` others; `beside` at a time, a constant, the last
- * one again: how often is hard to foresee. */
+/* Appends the elements that have a bit to `count` others. It appends `beside` at a time, a
+ * constant, and repeats the last one, since the exact number would be mispredicted. */
 ONS_ALWAYS int64_t append(elements to, int64_t count, const T *x, uint64_t bits, int64_t place,
                           int64_t beside) {
     if (!bits) return count;
@@ -245,7 +248,7 @@ ONS_ALWAYS int64_t append(elements to, int64_t count, const T *x, uint64_t bits,
     return count;
 }
 
-/* Takes the n elements of a short row, for all of which there is room: most blocks have some. */
+/* Takes the n elements of a short row. There is room for all of them, and most blocks have some. */
 ONS_ALWAYS void take_short(ons_candidates *row, const T *x, int64_t n) {
     elements to = {row->values, row->places};
     int64_t count = 0;
@@ -257,8 +260,8 @@ ONS_ALWAYS void take_short(ons_candidates *row, const T *x, int64_t n) {
     row->count = count;
 }
 
-/* Takes n elements that lie side by side, at most ONS_BLOCK, the first of them at `place` of the
- * row. `maxima`: those of max_of_blocks, or NULL where NaN may have been in the way. */
+/* Takes n elements that lie side by side, at most ONS_BLOCK; the first is at `place` of the row.
+ * `maxima`: the maxima of max_of_blocks, or NULL if a NaN may have hidden one. */
 static void take_elements(ons_candidates *row, const T *x, int64_t n, int64_t place,
                           const T *maxima) {
     uint16_t hit[ONS_BLOCK / AT_ONCE];
@@ -267,7 +270,7 @@ static void take_elements(ons_candidates *row, const T *x, int64_t n, int64_t pl
     elements to = {row->values, row->places};
     int64_t count = row->count, taken = 0;
     VEC limit = V(set)((T)row->least);
-    for (int64_t b = 0; b < blocks; b++) { /* without a branch, which is hard to foresee */
+    for (int64_t b = 0; b < blocks; b++) { /* no branch, since it would be mispredicted */
         hit[hits] = (uint16_t)b;
         hits += V(above)(V(load)(maxima + b * WIDTH), limit) != 0;
     }
@@ -315,7 +318,7 @@ static void max_of_blocks_column(const ons_rows *rows, ons_candidates *candidate
     max_column(rows, ONS_NO_TILE, tile, n);
 }
 
-/* A column of which something is above its `least` is gathered, and taken as a row. */
+/* If a column has an element above its `least`, it is gathered, and taken as a row. */
 static void take_column(const ons_rows *rows, ons_candidates *candidates, ons_tile x, int64_t n,
                         int64_t place) {
     T least[ONS_MAX_WIDTH], column[ONS_COLUMN_TILE];

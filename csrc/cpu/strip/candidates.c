@@ -1,5 +1,5 @@
-/* candidates.c - where the candidates of a strip's rows lie: a head for each row; for each its
- * values, its places and its maxima; then the values and the places that are selected. */
+/* candidates.c - the memory of a strip's candidates: a head for each row; then for each row its
+ * values, places and maxima; then the selected values and places. */
 #include "candidates.h"
 
 #include <string.h>
@@ -30,8 +30,8 @@ static int64_t row_bytes(const ons_plan *plan) {
     return buffer_bytes(plan, ons_candidates_room(plan)) + maxima_bytes(plan);
 }
 
-/* The selected elements of all rows. Behind the last row as many as are ordered at once may be
- * written. */
+/* The selected elements of all rows. Ordering may write up to ONS_ORDERED_AT_ONCE elements after
+ * the last row. */
 static int64_t selected_count(const ons_plan *plan) {
     return plan->width * plan->k + ONS_ORDERED_AT_ONCE;
 }

@@ -1,4 +1,4 @@
-/* candidates.h - where the candidates of a strip's rows lie. */
+/* candidates.h - the memory of a strip's candidates. */
 #ifndef ONS_CPU_CANDIDATES_H
 #define ONS_CPU_CANDIDATES_H
 
@@ -6,21 +6,21 @@
 
 int64_t ons_candidates_bytes(const ons_plan *plan);
 
-/* Where the k largest of each row of a strip are put, row after row without a gap. What is written
- * behind the k is in the room of the rows that follow. */
+/* The k largest of each row of a strip, row after row without gaps. Writes past a row's k land in
+ * the room of later rows. */
 typedef struct {
     char *values; /* of the compute type */
     int64_t *places;
 } ons_selected;
 
-/* An ons_candidates a row, their buffers behind those, and behind these what is selected. */
+/* Lays out an ons_candidates for each row, then their buffers, then the selected elements. */
 void ons_place_candidates(const ons_plan *plan, ons_candidates *rows, ons_selected *selected);
 
-/* Makes the candidates of the strip's rows none. */
+/* Empties the candidates of the strip's rows. */
 void ons_no_candidates(ons_candidates *rows, int64_t width);
 
-/* Candidates of a block of a row, at most k of them, that are kept apart: the bytes that takes; and
- * an ons_candidates is put there. */
+/* At most k candidates of a block of a row, kept apart: the number of bytes they take, and a copy
+ * to `kept`. */
 int64_t ons_kept_candidates_bytes(const ons_plan *plan);
 void ons_keep_candidates(const ons_plan *plan, char *kept, const ons_candidates *row);
 

@@ -1,5 +1,5 @@
-/* segments.c - the elements of a strip's rows between the arrays and the arithmetic: converted,
- * scaled and masked; rounded and stored. */
+/* segments.c - moves the elements of a strip's rows between the arrays and the arithmetic. It
+ * converts, scales and masks them, and rounds and stores the results. */
 #include "strip.h"
 
 #include <string.h>
@@ -16,12 +16,12 @@ static int64_t offset_of(const ons_problem *problem, const ons_operand *operand,
     return offset;
 }
 
-/* Elements that lie one step apart in every operand. In the row form they are part of one row,
- * up to where its innermost dimension ends; in the column form one element of each row. */
+/* Elements that lie at a constant step in every operand. In the row form they are part of one row,
+ * up to the end of its innermost dimension. In the column form they are one element of each row. */
 typedef struct {
-    int64_t row, j;   /* where it begins */
-    int64_t elements; /* of the row that it advances */
-    int64_t count;    /* in the segment */
+    int64_t row, j;   /* its first element */
+    int64_t elements; /* elements of the row from this segment to the next */
+    int64_t count;    /* elements in the segment */
     int64_t x_step, y_step, where_step;
 } segment;
 
@@ -42,7 +42,8 @@ static segment segment_at(const ons_strip *strip, int64_t row, int64_t j, int64_
                      problem->operand[ONS_WHERE].stride[inner]};
 }
 
-/* for (segment at) over elements [begin, end) of one row, in the column form of all of the strip */
+/* for (segment at) over elements [begin, end) of one row; in the column form, of all rows of the
+ * strip */
 #define FOR_EACH_SEGMENT_OF(strip, row, begin, end, at)                                    \
     for (segment at = segment_at(strip, row, begin, end); at.j < (end);                    \
          at = at.j + at.elements < (end) ? segment_at(strip, row, at.j + at.elements, end) \
@@ -69,7 +70,7 @@ static double excluded(const ons_strip *strip) {
     return ons_operations[strip->problem->operation].excluded;
 }
 
-/* Makes the segment's elements at `values` the given value where the mask is 0. */
+/* Sets the segment's elements at `values` to `value` where the mask is 0. */
 static void exclude(const ons_strip *strip, const segment *at, char *values, double value) {
     ons_mask where = mask_of(strip, at);
     if (where.data) strip->move->exclude(values, where, value, at->count);
@@ -211,7 +212,7 @@ void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *valu
                        1);
 }
 
-/* The state of a row with an anchor is relative to e^m already. */
+/* The state of an anchored row is already relative to e^m. */
 static void store_pairs(const ons_strip *strip, char *to, int64_t across) {
     for (int64_t i = 0; i < strip->rows.width; i++) {
         const ons_state *state = &strip->rows.state[i];

@@ -1,12 +1,12 @@
-/* strip.c - which rows a strip has, and the buffers of a thread. */
+/* strip.c - the rows of a strip, and the buffers of a thread. */
 #include "strip.h"
 
 #include <string.h>
 
 static int64_t item_size(const ons_plan *plan) { return ons_dtype_size(plan->compute); }
 
-/* Bytes from element to element of a column in scratch: an odd number of cache lines, so that the
- * elements of a column do not all fall into the same few sets of the caches. */
+/* Bytes between the elements of a column in scratch: an odd number of cache lines. Otherwise a
+ * column's elements would all fall into a few sets of the caches. */
 static int64_t column_pitch(const ons_plan *plan) {
     return ons_padded(plan->width * item_size(plan)) | 64;
 }
@@ -35,7 +35,7 @@ static int64_t kept_rows(const ons_plan *plan) {
     return ONS_KEPT_SHORT_ROWS + (plan->brings_rows ? converted : 0);
 }
 
-/* Rows for which there is a state, and what else each has of its own. */
+/* Number of rows that have a state and other buffers of their own. */
 static int64_t rows_with_states(const ons_plan *plan) {
     return plan->whole_columns || (plan->whole_rows && !plan->brings_rows) ? 0 : plan->width;
 }
@@ -52,7 +52,7 @@ static int64_t kept_bytes(const ons_plan *plan) {
     return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }
 
-/* The doubles of each running sum in the column form: one a row, in whole vectors. */
+/* Doubles in each running sum in the column form: one a row, rounded up to whole vectors. */
 static int64_t sums_across_columns(const ons_plan *plan) { return (plan->width + 15) & ~15; }
 
 static int64_t sums_bytes(const ons_plan *plan) {
@@ -61,8 +61,8 @@ static int64_t sums_bytes(const ons_plan *plan) {
                                        : ons_padded(2 * ONS_SUMS * rows * (int64_t)sizeof(double));
 }
 
-/* Six arrays with at most 8 bytes a row beside the states and the sums; whole rows as they lie in
- * memory need none of them. */
+/* Beside the states and the sums there are six arrays of at most 8 bytes a row. Whole rows that are
+ * processed in memory need none of them. */
 int64_t ons_strip_bytes(const ons_plan *plan) {
     int64_t width = rows_with_states(plan);
     return ons_padded(width * (int64_t)sizeof(ons_state)) + sums_bytes(plan) +
@@ -75,7 +75,7 @@ static int64_t rows_across(const ons_problem *problem) {
     return ons_outer_dims(problem) > 0 ? problem->extent[ons_outer_dims(problem) - 1] : 1;
 }
 
-/* How many rows fewer the first strip has, so that the others begin with a cache line of y. */
+/* How many rows fewer the first strip has, so that the others begin at a cache line of y. */
 static int64_t rows_less(const ons_problem *problem, const ons_plan *plan) {
     int64_t size = ons_dtype_size(problem->operand[ONS_Y].dtype);
     uintptr_t first = (uintptr_t)problem->operand[ONS_Y].data % 64;
@@ -200,7 +200,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         memcpy(&strip->scale[i], strip->scale_in_memory + i * strip->scale_across, sizeof(double));
 }
 
-/* Element j of the rows as they lie in x, where they lie as in a tile. */
+/* Element j of the rows in x itself, if they lie there as in a tile. */
 static ons_tile in_memory(const ons_strip *strip, int64_t j) {
     const ons_problem *problem = strip->problem;
     int64_t along = problem->operand[ONS_X].stride[problem->dims - 1];
@@ -212,7 +212,8 @@ static ons_tile in_memory(const ons_strip *strip, int64_t j) {
 
 ons_tile ons_strip_next_tile(const ons_strip *strip, int64_t j) { return in_memory(strip, j); }
 
-/* Across the rows first; from the last of them on to the next in memory, as a rule. */
+/* Goes across the rows first. After the last of them it goes to the next row in memory, as a
+ * rule. */
 ons_tile ons_strip_next_strip(const ons_strip *strip, int64_t j) {
     ons_tile next = in_memory(strip, j);
     const ons_problem *problem = strip->problem;
@@ -246,7 +247,7 @@ static void run_strips(void *context, int worker, int64_t begin, int64_t end) {
 static void for_each(each_strip each) {
     const ons_job *job = each.job;
     int64_t count = ons_strip_count(job->problem, job->plan);
-    /* a range is longer: its first and last strip overlap with no other */
+    /* a range is longer: only its first and last strip share cache lines with others */
     int64_t pieces = (each.range ? 4 : 8) * job->plan->threads;
     int64_t grain = job->plan->threads > 1 ? count / pieces + 1 : count;
     ons_parallel_for(count, grain, job->plan->threads, run_strips, &each);
@@ -291,8 +292,8 @@ ons_tile ons_strip_kept(ons_strip *strip, int64_t j) {
     return kept;
 }
 
-/* Whether every strip but the first and the last begins and ends with a cache line in each row
- * of y, wherever y begins (rows_less). */
+/* Whether every strip but the first and the last begins and ends at a cache line in each row of y,
+ * wherever y begins (rows_less). */
 static bool ends_with_cache_lines(const ons_problem *problem) {
     const ons_operand *y = &problem->operand[ONS_Y];
     int across = ons_outer_dims(problem) - 1;
@@ -301,9 +302,9 @@ static bool ends_with_cache_lines(const ons_problem *problem) {
     return aligned;
 }
 
-/* The pitch of strips that are stored past the caches. Rows without a gap in y are kept without
- * a gap, if x needs no conversion; but not short ones, whose vectors reach past the end of a
- * strip. Others have a cache line in front, where elements may wait that do not fill one. */
+/* The pitch of strips that are stored past the caches. Rows without gaps in y are kept without
+ * gaps, if x needs no conversion. But short rows are not, since their vectors reach past the end of
+ * a strip. All others have a cache line in front, for elements that do not fill one yet. */
 static void keep_columns(ons_run_of_columns *run, const ons_problem *problem,
                          const ons_plan *plan) {
     int64_t size = item_size(plan), row = plan->width * size, cache_line = 64 / size;
@@ -359,7 +360,7 @@ void ons_strip_rescale(ons_strip *strip, bool empty) {
         ons_state_raise(&rows->state[i], rows->state[i].m);
         double shift = before - rows->state[i].c;
         if (shift < 0 && !empty)
-            rescale(rows, i, ldexp(1.0, (int)shift)); /* c falls from an empty row's alone */
+            rescale(rows, i, ldexp(1.0, (int)shift)); /* c falls only from an empty row's */
     }
     strip->primitives->set_references(rows);
 }
@@ -385,14 +386,15 @@ void ons_strip_take_pairs(ons_strip *strip) {
     for (int64_t i = 0; i < strip->rows.width; i++) {
         ons_pair pair;
         memcpy(&pair, strip->pairs + i * strip->pairs_across, sizeof pair);
-        if (strip->epilogue->finish_gradient) { /* a sum, and what it rounded away */
+        if (strip->epilogue->finish_gradient) { /* a sum, and the part that it rounded away */
             strip->rows.state[i] = (ons_state){0.0, 0.0, pair.m, pair.d};
             continue;
         }
         strip->anchor[i] = ons_needs_anchor(pair.m) ? pair.m : 0.0;
         strip->anchored |= strip->anchor[i] != 0.0;
         double m = pair.m - strip->anchor[i];
-        /* the sum that was divided by `one`, or next to it where that had more bits than 50 */
+        /* the sum that was divided by `one`; it may differ in the last bits if it had more than
+         * 50 */
         double d = ons_without_bits(pair.d * strip->kernels->one, strip->kernels->one != 1 ? 3 : 0);
         strip->rows.state[i] = (ons_state){m, ons_reference(m), d, 0.0};
     }

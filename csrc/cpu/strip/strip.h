@@ -1,6 +1,6 @@
 /* strip.h - a strip: the neighbouring rows that one thread works on together, in the row form or
- * the column form. Tells a method nothing of types, strides, masks or scales: it asks for tiles
- * of x, and for places to put y. */
+ * the column form. A method needs to know nothing of types, strides, masks or scales. It asks the
+ * strip for tiles of x, and for places to put y. */
 #ifndef ONS_CPU_STRIP_H
 #define ONS_CPU_STRIP_H
 
@@ -16,17 +16,17 @@ typedef struct {
     const ons_movers *move;
     ons_rows rows;
     bool anchored;
-    /* element 0 of row 0 of each operand, and the bytes from row to row */
+    /* element 0 of row 0 of each operand, and its bytes from row to row */
     const char *x, *where, *scale_in_memory, *gradient;
     char *y, *pairs, *indices;
     int64_t x_across, y_across, where_across, scale_across, pairs_across, gradient_across,
         indices_across;
     double *scale, *anchor;     /* one a row */
     void *staging;              /* room for one tile of the compute type */
-    void *gradient_staging;     /* the same for one of a gradient, where the plan stages it */
-    ons_candidates *candidates; /* of the rows, where the operation selects; else NULL */
+    void *gradient_staging;     /* the same for a tile of the gradient, if the plan stages it */
+    ons_candidates *candidates; /* of the rows, if the operation selects; else NULL */
     ons_selected selected;      /* the same */
-    char *kept; /* room for all exponentials of the rows, where the method keeps them apart */
+    char *kept; /* room for all exponentials of the rows, if the method keeps them apart */
 } ons_strip;
 
 static inline int ons_outer_dims(const ons_problem *problem) {
@@ -39,82 +39,83 @@ static inline int64_t ons_padded(int64_t bytes) { return (bytes + 63) & ~(int64_
 int64_t ons_strip_bytes(const ons_plan *plan);
 int64_t ons_strip_count(const ons_problem *problem, const ons_plan *plan);
 
-/* A strip in worker's part of the job's workspace; ons_strip_at moves it to the rows of that
- * index, with empty states. */
+/* ons_strip_of makes a strip in worker's part of the job's workspace. ons_strip_at moves it to rows
+ * number `index`, with empty states. */
 ons_strip ons_strip_of(const ons_job *job, int worker);
 void ons_strip_at(ons_strip *strip, int64_t index);
 
-/* Runs `body` for every strip of the job, on its threads; or for ranges of strips. */
+/* Runs `body` on the job's threads, for every strip or for ranges of strips. */
 typedef void ons_strip_body(ons_strip *strip);
 typedef void ons_range_body(ons_strip *strip, int64_t begin, int64_t end);
 void ons_for_each_strip(const ons_job *job, ons_strip_body *body);
 void ons_for_each_range(const ons_job *job, ons_range_body *body);
 
-/* Elements j to j + n of the rows: converted, scaled, excluded ones -inf. Valid until the next
- * call; may be x itself. */
+/* Elements j to j + n of the rows: converted, scaled, and -inf where excluded. They may be x
+ * itself. Valid until the next call. */
 ons_tile ons_strip_load(ons_strip *strip, int64_t j, int64_t n);
 
-/* Elements j to j + n of x or of the gradient, for operations that take one: converted, excluded
- * ones 0. */
+/* Elements j to j + n of x or of the gradient, for operations that take a gradient: converted, and
+ * 0 where excluded. */
 ons_tile ons_strip_load_input(ons_strip *strip, ons_role role, int64_t j, int64_t n);
 
-/* As ons_strip_load, for a method that keeps its row at ons_strip_kept: x itself, or the converted
- * elements, which are there then. */
+/* As ons_strip_load, for a method that keeps its row at ons_strip_kept. Converted elements are put
+ * there. */
 ons_tile ons_strip_load_to_keep(ons_strip *strip, int64_t j, int64_t n);
 
-/* Where to put elements from j on of y, and the end of that: rounds, stores, gives excluded ones
- * their result. */
+/* ons_strip_result is the place for elements of y from j on. ons_strip_store then rounds and stores
+ * them, and writes the results of excluded elements. */
 ons_tile ons_strip_result(ons_strip *strip, int64_t j);
 void ons_strip_store(ons_strip *strip, int64_t j, int64_t n);
 
-/* The results of rows of which there is one each: one of them, of the compute type; all, from their
- * states; and the rows' pairs to ONS_STATISTIC. */
+/* Store the results of operations with one value a row: one value of the compute type, or all
+ * values from the states. The third stores the rows' pairs to ONS_STATISTIC. */
 void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *value);
 void ons_strip_store_values(ons_strip *strip);
 void ons_strip_store_pairs(const ons_strip *strip);
 
-/* Where a method keeps elements from j on until the row's normalizer is known: in y if it can. */
+/* The place where a method keeps elements from j on until the row's normalizer is known. It is in y
+ * if possible. */
 ons_tile ons_strip_kept(ons_strip *strip, int64_t j);
 
-/* The strip as a run of whole rows, where plan->whole_rows. */
+/* The strip as a run of whole rows, if plan->whole_rows. */
 ons_run_of_rows ons_strip_as_run(const ons_strip *strip);
 
-/* Strips begin to end as a run, where plan->whole_columns. */
+/* Strips begin to end as a run, if plan->whole_columns. */
 ons_run_of_columns ons_strip_columns(ons_strip *strip, int64_t begin, int64_t end);
 
 /* Converts `count` rows of strip `from`, for a run of rows. */
 void ons_strip_convert(const void *from, int64_t first, int64_t count, void *to, int64_t pitch);
 
-/* Writes the excluded elements' result in rows of y that are NaN: in others they have it. */
+/* Writes the results of excluded elements in NaN rows of y. Other rows have them already. */
 void ons_strip_exclude_from_nan(const ons_strip *strip);
 
-/* Writes the excluded elements' result in all columns of the strip. */
+/* Writes the results of excluded elements in all columns of the strip. */
 void ons_strip_exclude_from_columns(const ons_strip *strip);
 
-/* The memory of elements from j on, of these rows and of the next strip's, for rows.next. */
+/* The memory of elements from j on, of these rows or of the next strip's rows, for rows.next. */
 ons_tile ons_strip_next_tile(const ons_strip *strip, int64_t j);
 ons_tile ons_strip_next_strip(const ons_strip *strip, int64_t j);
 
-/* Room for one tile; ons_strip_load may use it, and ons_strip_result. */
+/* Room for one tile. ons_strip_load and ons_strip_result may use it too. */
 ons_tile ons_strip_scratch(const ons_strip *strip);
 /* Room for one tile of a gradient. */
 ons_tile ons_strip_gradient_scratch(const ons_strip *strip);
 
-/* Once the maxima m have grown: rescales each d to its new m, and sets shift and floor for the
- * exponentials to come. `empty`: the running sums are. */
+/* Call it after the maxima m have grown. It rescales each d to its new m, and sets shift and floor
+ * for the next exponentials. `empty`: the running sums are empty. */
 void ons_strip_rescale(ons_strip *strip, bool empty);
 
-/* To be called when the elements of a tile have been added up, which ends at `at`. `end`: where the
- * last tile ends; `plain`: they were added by sum. */
+/* Call it after a tile that ends at `at` has been added up. `end`: the end of the last tile.
+ * `plain`: the tile was added by sum. */
 void ons_strip_end_tile(ons_strip *strip, int64_t at, int64_t end, bool plain);
 
-/* Rows whose |m| is above ONS_LARGEST_REFERENCE are taken relative to their m from here on. x -
- * m is exact for every element that matters: x >= m / 2 (Sterbenz), the others give 0. True
- * where there was one: the states are empty again, and must be found anew. At most once for a
+/* Anchors the rows whose |m| is above ONS_LARGEST_REFERENCE at their own m. x - m is exact for
+ * every element that matters: either x >= m / 2 (Sterbenz), or e^(x - m) is 0. Returns true if it
+ * anchored a row: the states are then empty, and must be found again. It does so at most once for a
  * strip. */
 bool ons_strip_anchor(ons_strip *strip);
 
-/* The states of the rows, and their anchors, from the pairs that are given. */
+/* Sets the rows' states and anchors from the pairs that the caller gives. */
 void ons_strip_take_pairs(ons_strip *strip);
 
 /* for (j, n) over the tiles of [begin, end) */

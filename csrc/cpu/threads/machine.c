@@ -1,4 +1,4 @@
-/* machine.c - the machine that plans are made for here: its caches, asked of the system once. */
+/* machine.c - this machine's caches, for plans. It asks the system once. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +9,10 @@
 
 #include "../kernel/primitives.h"
 
-/* Where the system says nothing. */
+/* Used where the system says nothing. */
 static ons_machine here = {.core_cache = 1 << 20, .last_cache = 1 << 24, .last_cache_sharers = 8};
 
-/* A second cache that no more than the two threads of a core share is the core's own. */
+/* A second-level cache belongs to a core if at most two threads share it. */
 static void add_cache(int level, int64_t bytes, int sharers) {
     if (level == 2 && sharers <= 2) {
         here.core_cache = bytes;
@@ -32,7 +32,7 @@ static bool read_line(int index, const char *name, char *text, int size) {
     return read;
 }
 
-/* Of a list as 0-7,16-23. */
+/* Number of processors in a list such as 0-7,16-23. */
 static int count_of(const char *list) {
     int count = 0;
     for (char *end; *list >= '0' && *list <= '9'; list = *end == ',' ? end + 1 : end) {

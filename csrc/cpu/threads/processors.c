@@ -1,5 +1,5 @@
-/* processors.c - how many processors this process may use: those of its affinity mask, as far as
- * its cgroup's quota goes. */
+/* processors.c - the number of processors that this process may use: those in its affinity mask,
+ * limited by its cgroup's quota. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "../kernel/primitives.h"
 
 #ifdef __linux__
-/* The processors that the quota of one cgroup directory allows: rounded up, 0 for no limit. */
+/* The quota of one cgroup directory in processors, rounded up; 0 means no limit. */
 static int quota_of(const char *directory) {
     char path[512], text[64];
     long long quota = -1, period = 0;
@@ -19,7 +19,7 @@ static int quota_of(const char *directory) {
         if (fgets(text, sizeof text, file) && sscanf(text, "%lld %lld", &quota, &period) != 2)
             quota = -1;
         fclose(file);
-    } else { /* version 1 has a file for each */
+    } else { /* version 1 has two files */
         const char *const names[] = {"cpu.cfs_quota_us", "cpu.cfs_period_us"};
         long long *const values[] = {&quota, &period};
         for (int i = 0; i < 2; i++) {
@@ -32,7 +32,7 @@ static int quota_of(const char *directory) {
     return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
 }
 
-/* The smallest quota of this process's cgroup and those above it. */
+/* The smallest quota of this process's cgroup and the cgroups above it. */
 static int quota(void) {
     char text[320], directory[400];
     int least = 0;

@@ -1,11 +1,10 @@
-/* threads.c - a parallel for over an own pool of threads: started on first use, forgotten by a
- * forked child (which starts its own), left alone while another caller holds it.
- *
- * Each thread begins with the same share of every loop, which it then finds in its own cache, and
- * helps with the others' when that is done. A caller waits for no thread that has not come yet: one
- * that wakes late finds the loop closed and sleeps again. To wake one takes up to a hundred times
- * as long as to be seen by one that is awake, so that who has no work looks around for a while
- * before it sleeps. */
+/* threads.c - a parallel for over its own pool of threads. The pool starts on first use. A forked
+ * child forgets it and starts its own. While one caller holds the pool, other callers run alone.
+ * Each thread begins with the same share of every loop, which it then finds in its own cache.
+ * Afterwards it helps with the other shares. A caller does not wait for a thread that has not
+ * joined: a thread that wakes late finds the loop closed and sleeps again. Waking a thread takes up
+ * to a hundred times longer than being seen by a thread that is awake. So a thread without work
+ * looks for some for a while before it sleeps. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -19,21 +18,21 @@
 /* How long a thread looks for another loop, and a caller for the end of the last pieces. */
 enum { LOOK_NANOSECONDS = 50000 };
 
-/* The most shares: further threads begin with the shares of others. */
+/* The most shares. Further threads begin with other threads' shares. */
 enum { MAX_SHARES = 64 };
 
-/* A thread of the pool, for as long as the process lives. Each is woken by itself: of a shared
- * condition whoever signals may have to wait for those signalled before. */
+/* A thread of the pool; it lives as long as the process. Each thread has its own condition. With a
+ * shared one, the caller might have to wait for threads that it signalled before. */
 typedef struct thread {
-    struct thread *next; /* that was started after it */
+    struct thread *next; /* the thread that was started after this one */
     int worker;          /* from 1; the caller is 0 */
-    unsigned seen;       /* the loop that it came to last */
+    unsigned seen;       /* the last loop that it came to */
     atomic_bool asleep;
-    pthread_mutex_t lock; /* of its sleep */
+    pthread_mutex_t lock; /* for its sleep */
     pthread_cond_t wake;
 } thread;
 
-/* What one of a loop's threads begins with: on a cache line of its own. */
+/* The share with which a thread of a loop begins, on a cache line of its own. */
 typedef struct {
     _Alignas(64) atomic_llong next;
     int64_t end;
@@ -43,13 +42,13 @@ static struct {
     pthread_mutex_t held; /* by the caller whose loop the pool runs */
     thread *first, **last;
     int started;
-    atomic_bool looks; /* whether there is a processor for each */
+    atomic_bool looks; /* whether every thread has a processor */
 
-    atomic_uint loop;  /* counts loops */
-    atomic_int open;   /* the largest worker that may still join this loop; 0 when it is over */
+    atomic_uint loop;  /* number of the loop */
+    atomic_int open;   /* the largest worker that may still join the loop; 0 after its end */
     atomic_int inside; /* threads that joined it, or are about to find it closed */
 
-    pthread_mutex_t lock; /* of the caller's sleep, until nobody is inside */
+    pthread_mutex_t lock; /* for the caller's sleep until `inside` is 0 */
     pthread_cond_t finished;
     atomic_bool awaited;
 
@@ -77,7 +76,7 @@ static int64_t nanoseconds(void) {
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Until when who has no work from now on looks for some. */
+/* The time until which a thread without work looks for some. */
 static int64_t end_of_looking(void) {
     return atomic_load(&pool.looks) ? nanoseconds() + LOOK_NANOSECONDS : 0;
 }
@@ -94,7 +93,8 @@ static void take_pieces(int worker) {
     }
 }
 
-/* First inside, then a look whether it is open: whoever closed it after that sees who is inside. */
+/* Enter first, then check that the loop is still open. A thread that closes it later will see this
+ * one inside. */
 static bool join(int worker) {
     if (worker > atomic_load(&pool.open)) return false;
     atomic_fetch_add(&pool.inside, 1);
@@ -108,7 +108,8 @@ static bool join(int worker) {
     return joins;
 }
 
-/* First asleep, then a look for another loop: whoever began one after that sees who is asleep. */
+/* Set `asleep` first, then check for another loop. A thread that begins one later will see this one
+ * asleep. */
 static void sleep_until_woken(thread *self) {
     pthread_mutex_lock(&self->lock);
     atomic_store(&self->asleep, true);
@@ -131,7 +132,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* A child of fork has the pool's memory and none of its threads. */
+/* The child of a fork has the pool's memory, but none of its threads. */
 static void forget(void) {
     pthread_mutex_init(&pool.held, NULL);
     pthread_mutex_init(&pool.lock, NULL);
@@ -165,7 +166,7 @@ static bool start_one(void) {
     return true;
 }
 
-/* Has up to `threads` threads in the pool, fewer where the system gives no more. */
+/* Grows the pool to `threads` threads, or fewer if the system gives no more. */
 static void start(int threads) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, forget_when_forked);
@@ -197,7 +198,7 @@ static void wait_for_those_inside(void) {
     pthread_mutex_unlock(&pool.lock);
 }
 
-/* Shares of whole pieces, as even as that goes. */
+/* Cuts the loop into shares of whole pieces, as equal as possible. */
 static void share_out(int64_t count, int64_t pieces, int threads) {
     pool.shares = threads < MAX_SHARES ? threads : MAX_SHARES;
     for (int i = 0; i < pool.shares; i++) {

@@ -1,11 +1,11 @@
-/* avx2.c - the primitives for AVX2 with FMA and F16C: in float, as avx2_f64.c in double. */
+/* avx2.c - the primitives for AVX2 with FMA and F16C, in float. avx2_f64.c has them in double. */
 #include "../kernel/primitives.h"
 
 #if defined(__x86_64__)
 
 #include <cpuid.h>
 
-/* F16C from the processor itself: clang's __builtin_cpu_supports does not know the name. */
+/* Asks the processor about F16C: clang's __builtin_cpu_supports does not know the name. */
 static bool runs_here(void) {
     unsigned eax, ebx, ecx, edx;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

@@ -12,7 +12,7 @@ typedef __m256 f32_vec;
 typedef double f64_t;
 typedef __m256d f64_vec;
 
-/* the first k of 8 (of 4, doubled) lanes: read at 8 - k */
+/* a mask of the first k of 8 lanes (or of 4 double lanes): read from 8 - k on */
 static const int32_t ons_first_lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 
 ONS_ALWAYS __m256i f32_first(int64_t k) {
@@ -77,9 +77,9 @@ ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fnm
 ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec low) {
     return _mm256_fmadd_ps(a, factor, _mm256_mul_ps(a, low));
 }
-/* Never halfway between two floats, so that the product in double, made odd, is rounded once
- * (half.h): one less where it is too large, then the last bit set. A power of two, 0 and inf stay.
- */
+/* `scale` has so many bits that no product lies halfway between two floats. So the product in
+ * double can be made odd, and the second rounding does no harm (half.h): subtract one if it is too
+ * large, then set the last bit. A power of two, 0 and inf do not change. */
 ONS_ALWAYS __m128 ons_product_of_4(const float *p, double scale) {
     __m256d a = _mm256_cvtps_pd(_mm_loadu_ps(p)), by = _mm256_set1_pd(scale),
             product = _mm256_mul_pd(a, by);
@@ -195,14 +195,14 @@ ONS_ALWAYS void f64_add_lanes(f64_vec *eight, const f64_vec *lanes) {
     eight[0] = lanes[0];
     eight[1] = lanes[1];
 }
-/* l and l + 4, l and l + 2, then the two left */
+/* adds l and l + 4, then l and l + 2, then the last two */
 ONS_ALWAYS double f64_sum_eight(const f64_vec *eight) {
     f64_vec four = eight[0] + eight[1];
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-/* Four elements of each of 8 rows: rows i and i + 4 in one vector, whose 128-bit parts are then
+/* Four elements of each of 8 rows. Each vector has rows i and i + 4; then their 128-bit parts are
  * transposed. */
 ONS_ALWAYS void ons_transpose_parts(f32_vec *a) {
     __m256d b[4];
@@ -232,7 +232,7 @@ ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *column
     y += 4 * pitch;
     for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm256_extractf128_ps(rows[i], 1));
 }
-/* The doubles of 4 rows. */
+/* Transposes the doubles of 4 rows. */
 ONS_ALWAYS void ons_transpose_doubles(f64_vec *a) {
     f64_vec even0 = _mm256_unpacklo_pd(a[0], a[1]), odd0 = _mm256_unpackhi_pd(a[0], a[1]);
     f64_vec even1 = _mm256_unpacklo_pd(a[2], a[3]), odd1 = _mm256_unpackhi_pd(a[2], a[3]);
@@ -252,7 +252,7 @@ ONS_ALWAYS void f64_store_columns(double *y, int64_t pitch, const f64_vec *colum
     for (int i = 0; i < 4; i++) _mm256_storeu_pd(y + i * pitch, rows[i]);
 }
 
-/* One lane of each of 4 rows: what `merge` makes of its lanes l and l + 2, then of the two left. */
+/* Merges the lanes of each of 4 rows into one: lanes l and l + 2, then the last two. */
 ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f64_vec)) {
     f64_vec two[2];
     for (int k = 0; k < 2; k++) /* rows k and k + 2 */
@@ -304,7 +304,7 @@ ONS_ALWAYS f32_vec f32_load_bfloat(const char *p) {
     __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
-/* The high half of each element, after adding 0x7fff and the lowest bit that stays. */
+/* bits + 0x7fff + the lowest bit that stays: the high half of the result is rounded to even. */
 ONS_ALWAYS __m256i ons_even(__m256i bits) {
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
@@ -314,12 +314,13 @@ ONS_ALWAYS void ons_store_high_halves(char *p, __m256i a) {
     __m256i halves = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(a, high), 0x08);
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(halves));
 }
-/* A quotient is a number from 0 on, or NaN: any NaN's bits are above 0x7fff0000, which is one. */
+/* A quotient is not negative, or it is NaN. The bits of any NaN are above 0x7fff0000, which is a
+ * NaN. */
 ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) {
     __m256i largest = _mm256_set1_epi32(0x7fff0000);
     ons_store_high_halves(p, ons_even(_mm256_min_epu32(_mm256_castps_si256(a), largest)));
 }
-/* NaN made quiet: ons_float_to_bfloat, eight at a time. */
+/* Makes NaN quiet, as ons_float_to_bfloat, for eight at a time. */
 ONS_ALWAYS void f32_store_bfloat(char *p, f32_vec a) {
     __m256i bits = _mm256_castps_si256(a),
             quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));

@@ -1,4 +1,5 @@
-/* avx512.c - the primitives for AVX-512 F, DQ, BW and VL: in float, as avx512_f64.c in double. */
+/* avx512.c - the primitives for AVX-512 F, DQ, BW and VL, in float. avx512_f64.c has them in
+ * double. */
 #include "../kernel/primitives.h"
 
 #if defined(__x86_64__)
@@ -8,10 +9,10 @@ static bool runs_here(void) {
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
-/* The Xeons of Skylake's kind, up to Cooper Lake, lower the clock of a core for a millisecond or so
- * after 512-bit multiplications, to 0.6 to 0.8 of what they run other code at; that slows whatever
- * comes after a softmax, which with AVX2 takes little longer. What came later (Ice Lake, AMD's
- * Zen 4) has VBMI2 and loses a few percent or nothing. */
+/* Xeons from Skylake to Cooper Lake lower the clock of a core for about a millisecond after 512-bit
+ * multiplications, to 0.6 to 0.8 of the clock for other code. That slows whatever runs after a
+ * softmax, and AVX2 takes little longer. Later processors (Ice Lake, AMD's Zen 4) have VBMI2, and
+ * lose a few percent or nothing. */
 static bool suits_here(void) { return runs_here() && __builtin_cpu_supports("avx512vbmi2"); }
 
 #define BITS 32

@@ -67,10 +67,9 @@ ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fnm
 ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec low) {
     return _mm512_fmadd_ps(a, factor, _mm512_mul_ps(a, low));
 }
-/* Never halfway between two floats, so that the product in double, rounded to zero, is odd where
- * one more bit is set: what it then becomes is rounded once (half.h). A power of two, 0 and inf may
- * stay.
- */
+/* `scale` has so many bits that no product lies halfway between two floats. So the product in
+ * double, rounded to zero, can be made odd by setting its last bit, and the second rounding does no
+ * harm (half.h). A power of two, 0 and inf may stay. */
 ONS_ALWAYS __m256 ons_product_of_8(const float *p, double scale) {
     __m512d product =
         _mm512_mul_round_pd(_mm512_cvtps_pd(_mm256_loadu_ps(p)), _mm512_set1_pd(scale),
@@ -92,8 +91,8 @@ ONS_ALWAYS f32_limited f32_limit(f32_vec *x, f32_vec floor) {
 ONS_ALWAYS f32_vec f32_fma_limited(f32_limited kept, f32_vec a, f32_vec b, f32_vec c) {
     return _mm512_maskz_fmadd_ps(kept, a, b, c);
 }
-/* As ONS_POWERS, but F32_ONE times what they stand for: with that factor, which shows in no
- * quotient, these floats are next to it. A vector has 16: the eight twice. */
+/* As ONS_POWERS, but times F32_ONE. With this factor these eight numbers are nearer to floats, and
+ * it cancels in every quotient. A vector has 16 entries: the eight twice. */
 #define F32_ONE 0x1.06345c4b86176p+0
 #define F32_LOG_OF_ONE 0x1.885abe5d59f21p-6
 static const uint32_t ons_powers_twice[16] = {
@@ -188,15 +187,15 @@ ONS_ALWAYS void f32_add_lanes(f64_vec *eight, const f32_vec *lanes) {
     *eight = _mm512_add_pd(half[0], half[1]);
 }
 ONS_ALWAYS void f64_add_lanes(f64_vec *eight, const f64_vec *lanes) { *eight = *lanes; }
-/* l and l + 4, l and l + 2, then the two left */
+/* adds l and l + 4, then l and l + 2, then the last two */
 ONS_ALWAYS double f64_sum_eight(const f64_vec *eight) {
     __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(*eight), _mm512_extractf64x4_pd(*eight, 1));
     __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-/* Four elements of each of 16 rows: rows i, i + 4, i + 8 and i + 12 in one vector, whose 128-bit
- * parts are then transposed. */
+/* Four elements of each of 16 rows. Each vector has rows i, i + 4, i + 8 and i + 12; then their
+ * 128-bit parts are transposed. */
 ONS_ALWAYS void ons_transpose_parts(f32_vec *a) {
     __m512d b[4];
     for (int i = 0; i < 2; i++) { /* of rows 2 i and 2 i + 1: elements 0 and 1, then 2 and 3 */
@@ -232,7 +231,7 @@ ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *column
     y += 4 * pitch;
     for (int i = 0; i < 4; i++) _mm_storeu_ps(y + i * pitch, _mm512_extractf32x4_ps(rows[i], 3));
 }
-/* Likewise of 8 rows: rows i and i + 4 in one vector. */
+/* The same for 8 rows. Each vector has rows i and i + 4. */
 ONS_ALWAYS void ons_transpose_halves(f64_vec *a) {
     const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
     const __m512i high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
@@ -260,8 +259,8 @@ ONS_ALWAYS void f64_store_columns(double *y, int64_t pitch, const f64_vec *colum
     for (int i = 0; i < 4; i++) _mm256_storeu_pd(y + i * pitch, _mm512_extractf64x4_pd(rows[i], 1));
 }
 
-/* One lane of each of 8 rows: what `merge` makes of its lanes l and l + 4, then l and l + 2, then
- * the two left. */
+/* Merges the lanes of each of 8 rows into one: lanes l and l + 4, then l and l + 2, then the last
+ * two. */
 ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f64_vec)) {
     f64_vec two[4], four[2];
     for (int k = 0; k < 4; k++) { /* rows i and i + 2 */
@@ -269,7 +268,7 @@ ONS_ALWAYS f64_vec ons_merge_rows(const f64_vec *a, f64_vec (*merge)(f64_vec, f6
         two[k] =
             merge(_mm512_shuffle_f64x2(low, high, 0x44), _mm512_shuffle_f64x2(low, high, 0xee));
     }
-    for (int k = 0; k < 2; k++) /* 0, 2, 4, 6 and the others */
+    for (int k = 0; k < 2; k++) /* rows 0, 2, 4, 6, and the others */
         four[k] = merge(_mm512_shuffle_f64x2(two[k], two[k + 2], 0x88),
                         _mm512_shuffle_f64x2(two[k], two[k + 2], 0xdd));
     return merge(_mm512_unpacklo_pd(four[0], four[1]), _mm512_unpackhi_pd(four[0], four[1]));
@@ -309,7 +308,7 @@ ONS_ALWAYS f32_vec f32_load_bfloat(const char *p) {
     __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
-/* The high half of each element, after adding 0x7fff and the lowest bit that stays. */
+/* bits + 0x7fff + the lowest bit that stays: the high half of the result is rounded to even. */
 ONS_ALWAYS __m512i ons_even(__m512i bits) {
     __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
     __m512i even = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
@@ -319,13 +318,14 @@ ONS_ALWAYS void ons_store_high_halves(char *p, __m512i a) {
     __m512i halves = _mm512_permutexvar_epi16(_mm512_load_si512(ons_odd_halves), a);
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_castsi512_si256(halves));
 }
-/* A quotient is a number from 0 on, or NaN: any NaN's bits are above 0x7fff0000, which is one. */
+/* A quotient is not negative, or it is NaN. The bits of any NaN are above 0x7fff0000, which is a
+ * NaN. */
 ONS_ALWAYS void f32_store_quotient_bfloat(char *p, f32_vec a) {
     __m512i largest = _mm512_set1_epi32(0x7fff0000);
     ons_store_high_halves(p, ons_even(_mm512_min_epu32(_mm512_castps_si512(a), largest)));
 }
-/* NaN made quiet: ons_float_to_bfloat, sixteen at a time. The instruction for it (AVX512_BF16)
- * would take subnormals for 0. */
+/* Makes NaN quiet, as ons_float_to_bfloat, for sixteen at a time. The instruction of AVX512_BF16
+ * would turn subnormals into 0. */
 ONS_ALWAYS void f32_store_bfloat(char *p, f32_vec a) {
     __m512i bits = _mm512_castps_si512(a),
             quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));

@@ -1,5 +1,5 @@
-/* neon.c - the primitives for AArch64, in float, as neon_f64.c in double; with the processor's own
- * rounding to bfloat16 where it has that. */
+/* neon.c - the primitives for AArch64, in float, with the processor's own rounding to bfloat16 if
+ * it has one. neon_f64.c has them in double. */
 #include "../kernel/primitives.h"
 
 #if defined(__aarch64__)
@@ -15,7 +15,7 @@
 #include "neon.h"
 #include "../kernel/kernels.h"
 
-/* When the library is loaded, since one array's rows are stored by many calls. */
+/* Runs when the library is loaded, since storing one array takes many calls. */
 __attribute__((constructor)) static void ask_processor(void) {
 #if defined(__linux__)
     const unsigned long bf16 = 1ul << 14; /* HWCAP2_BF16, which older headers lack */

@@ -1,5 +1,5 @@
-/* neon.h - the vector vocabulary (vectors.h) for AArch64, whose every processor has
- * NEON with fused multiply-add and the conversions of float16. */
+/* neon.h - the vector vocabulary (vectors.h) for AArch64. Every such processor has NEON with fused
+ * multiply-add and the conversions of float16. */
 #ifndef ONS_CPU_NEON_H
 #define ONS_CPU_NEON_H
 
@@ -13,7 +13,7 @@ typedef float32x4_t f32_vec;
 typedef double f64_t;
 typedef float64x2_t f64_vec;
 
-/* the first k of 4 (of 2, doubled) lanes: read at 4 - k */
+/* a mask of the first k of 4 lanes (or of 2 double lanes): read from 4 - k on */
 static const uint32_t ons_first_lanes[8] = {~0u, ~0u, ~0u, ~0u, 0, 0, 0, 0};
 
 ONS_ALWAYS uint32x4_t f32_first(int64_t k) { return vld1q_u32(ons_first_lanes + 4 - k); }
@@ -44,7 +44,7 @@ ONS_ALWAYS f32_vec f32_where(const char *where, f32_vec a, f32_vec b) {
     return vbslq_f32(vcgtq_u32(vmovl_u16(vget_low_u16(bytes)), vdupq_n_u32(0)), a, b);
 }
 ONS_ALWAYS f32_vec f32_held(f32_vec a) { return a; }
-/* NaN where either is: the maximum remembers it by itself, and max_lanes gives it back */
+/* NaN if either operand is. So the maximum itself remembers NaN, and max_lanes returns it. */
 ONS_ALWAYS f32_vec f32_max(f32_vec a, f32_vec b) { return vmaxq_f32(a, b); }
 ONS_ALWAYS f32_vec f32_min(f32_vec a, f32_vec b) { return vminq_f32(a, b); }
 ONS_ALWAYS f32_vec f32_nan_or(f32_vec so_far, f32_vec a, f32_vec b) {
@@ -94,7 +94,7 @@ ONS_ALWAYS f32_vec f32_fma_limited(f32_limited limited, f32_vec a, f32_vec b, f3
     return f32_fma(a, b, c);
 }
 enum { f32_beside = 4, f64_beside = 4 };
-/* the table by bytes: word k & 7 begins at 4 * (k & 7) */
+/* looks up bytes in the table: word k & 7 begins at 4 * (k & 7) */
 ONS_ALWAYS f32_vec f32_power(f32_vec t) {
     uint32x4_t bits = vreinterpretq_u32_f32(t);
     uint8x16x2_t table = {{vreinterpretq_u8_u32(vld1q_u32(ONS_POWERS)),
@@ -179,7 +179,7 @@ ONS_ALWAYS void f32_add_lanes(f64_vec *eight, const f32_vec *lanes) {
 ONS_ALWAYS void f64_add_lanes(f64_vec *eight, const f64_vec *lanes) {
     for (int v = 0; v < 4; v++) eight[v] = lanes[v];
 }
-/* l and l + 4, l and l + 2, then the two left */
+/* adds l and l + 4, then l and l + 2, then the last two */
 ONS_ALWAYS double f64_sum_eight(const f64_vec *eight) {
     f64_vec low = vaddq_f64(eight[0], eight[2]), high = vaddq_f64(eight[1], eight[3]);
     return vaddvq_f64(vaddq_f64(low, high));
@@ -207,18 +207,19 @@ ONS_ALWAYS f32_vec f32_load_bfloat(const char *p) {
     return vreinterpretq_f32_u32(vshll_n_u16(ons_load_four(p), 16));
 }
 
-/* Whether the processor rounds to bfloat16 by itself: neon.c asks it. */
+/* Whether the processor rounds to bfloat16 by itself. neon.c sets it. */
 static bool ons_rounds_to_bfloat;
 
-/* bfcvtn v0.4h, v0.4s, which keeps subnormals. By its code, since compilers know the name only
- * where all of a function is for such a processor. */
+/* bfcvtn v0.4h, v0.4s, which keeps subnormals. It is given by its code, since compilers know the
+ * name only if the whole function is for such a processor. */
 ONS_ALWAYS uint16x4_t ons_bfloats_by_instruction(f32_vec a) {
     register f32_vec from __asm__("v0") = a;
     register uint16x4_t rounded __asm__("v0");
     __asm__(".inst 0x0ea16800" : "=w"(rounded) : "w"(from));
     return rounded;
 }
-/* bits + 0x7fff + (lowest bit kept), NaN made quiet: ons_float_to_bfloat, four at a time */
+/* bits + 0x7fff + the lowest bit that stays, and NaN made quiet: ons_float_to_bfloat, for four at a
+ * time */
 ONS_ALWAYS uint16x4_t ons_bfloats_by_hand(f32_vec a) {
     uint32x4_t bits = vreinterpretq_u32_f32(a);
     uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
@@ -231,13 +232,13 @@ ONS_ALWAYS void f32_store_bfloat(char *p, f32_vec a) {
                    ons_rounds_to_bfloat ? ons_bfloats_by_instruction(a) : ons_bfloats_by_hand(a));
 }
 
-/* No store of AArch64 passes the caches by itself: plain ones, and nothing to fence. */
+/* AArch64 has no single store past the caches, so these are plain stores without a fence. */
 ONS_ALWAYS void f32_stream(float *p, f32_vec a) { vst1q_f32(p, a); }
 ONS_ALWAYS void f64_stream(double *p, f64_vec a) { vst1q_f64(p, a); }
 ONS_ALWAYS void f32_fence(void) {}
 ONS_ALWAYS void f64_fence(void) {}
 
-/* Four elements of each of 4 rows: pairs of rows, then fours. */
+/* Transposes four elements of each of 4 rows: pairs of rows first, then all four. */
 ONS_ALWAYS void ons_transpose(f32_vec *a) {
     float32x4x2_t low = vtrnq_f32(a[0], a[1]), high = vtrnq_f32(a[2], a[3]);
     for (int i = 0; i < 2; i++) {
@@ -255,7 +256,7 @@ ONS_ALWAYS void f32_store_columns(float *y, int64_t pitch, const f32_vec *column
     ons_transpose(rows);
     for (int i = 0; i < 4; i++) vst1q_f32(y + i * pitch, rows[i]);
 }
-/* The doubles of 2 rows. */
+/* Transposes the doubles of 2 rows. */
 ONS_ALWAYS void f64_load_columns(f64_vec *columns, const char *x, int64_t across) {
     const double *row = (const double *)(const void *)x;
     const double *other = (const double *)(const void *)(x + across);

@@ -1,4 +1,5 @@
-/* scalar.c - the primitives in plain C, for any processor: in float, as scalar_f64.c in double. */
+/* scalar.c - the primitives in plain C, for any processor, in float. scalar_f64.c has them in
+ * double. */
 #define BITS 32
 #define KERNELS ons_kernels_f32_scalar
 #define WITHOUT_PIPELINES

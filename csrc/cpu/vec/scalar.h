@@ -8,8 +8,8 @@
 typedef float f32_t, f32_vec;
 typedef double f64_t, f64_vec;
 
-/* Without a fused multiply-add in hardware float goes by way of double, where the product is exact;
- * double does without, since the reduction's products are exact (exponential.h). */
+/* If the hardware has no fused multiply-add, float uses double, where the product is exact. double
+ * does without, since the products of the reduction are exact (exponential.h). */
 #ifdef FP_FAST_FMAF
 ONS_ALWAYS float f32_fma(float a, float b, float c) { return fmaf(a, b, c); }
 #else

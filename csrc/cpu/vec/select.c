@@ -1,4 +1,4 @@
-/* select.c - which instruction set runs: the best that suits this processor, or the one that was
+/* select.c - selects the instruction set: the best for this processor, or the one that was
  * forced. */
 #include "../kernel/primitives.h"
 
@@ -25,7 +25,7 @@ static void find_best(void) {
     best = built[i];
 }
 
-/* The processor is asked once: cpuid traps on virtual machines, for microseconds. */
+/* Asks the processor only once: on virtual machines cpuid traps, which takes microseconds. */
 static const ons_isa *selected(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (forced) return forced;

@@ -1,7 +1,7 @@
-/* target.h - lets the functions between ONS_TARGET_BEGIN("...") and ONS_TARGET_END use more than
- * the compiler's baseline. What must hold: nothing outside calls them before select.c has asked the
- * processor, and headers with functions of their own are included before or after, never between.
- */
+/* target.h - lets the functions between ONS_TARGET_BEGIN("...") and ONS_TARGET_END use more
+ * instructions than the compiler's baseline. What must hold: nothing outside calls them before
+ * select.c has asked the processor. Headers that define functions are included before or after,
+ * never between. */
 #ifndef ONS_CPU_TARGET_H
 #define ONS_CPU_TARGET_H
 

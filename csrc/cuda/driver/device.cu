@@ -1,5 +1,5 @@
-/* device.cu - what this machine's GPUs can hold, asked of the driver and never assumed; memory and
- * order on streams. */
+/* device.cu - asks the driver about this machine's GPUs and assumes nothing; memory, and order on
+ * streams. */
 #include <cstring>
 
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@ current_gpu::~current_gpu() {
     if (changed) cudaSetDevice(before);
 }
 
-/* A failed call leaves its error behind for the next one to stumble over, unless it is fetched. */
+/* Fetches the error, so that a later call does not return it. */
 ons_status status_of(cudaError_t error) {
     if (error != cudaSuccess) (void)cudaGetLastError();
     return (ons_status)error;
@@ -31,7 +31,7 @@ bool ons_has_cuda(void) { return true; }
 const char *ons_cuda_architectures(void) { return ONS_CUDA_ARCHS; }
 
 const char *ons_cuda_error_text(ons_status status) {
-    int version = 0; /* CUDA calls no driver at all an insufficient one */
+    int version = 0; /* with no driver at all, CUDA says that it is insufficient */
     if (status == (ons_status)cudaErrorInsufficientDriver &&
         (cudaDriverGetVersion(&version) != cudaSuccess || version == 0))
         return "no NVIDIA driver was found";
@@ -75,7 +75,7 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
     if (error != cudaSuccess) return error;
     memcpy(to->name, properties.name, sizeof to->name);
     to->early_launch = code_architecture() >= 90;
-    if (to->early_launch) { /* below, kernels of clusters are empty */
+    if (to->early_launch) { /* older architectures have empty cluster kernels */
         largest_clusters(&to->cluster_blocks, &to->cluster_blocks_any);
         to->clusters_of_8 = smem_clusters(8, to->shared_bytes);
         to->clusters_of_16 = smem_clusters(16, to->shared_bytes);
@@ -85,7 +85,7 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
 
 ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
     enum { MOST = 64 };
-    /* written once each: a caller that comes in between asks again, and stores the same */
+    /* Written once each. A caller that comes meanwhile asks again, and stores the same. */
     static ons_gpu known[MOST];
     static bool is_known[MOST];
     if (gpu >= 0 && gpu < MOST && __atomic_load_n(&is_known[gpu], __ATOMIC_ACQUIRE)) {

@@ -1,4 +1,4 @@
-/* device.cuh - what the files of this folder ask of each other, and of the methods. */
+/* device.cuh - functions that the files of this folder and the methods share. */
 #ifndef ONS_DEVICE_CUH
 #define ONS_DEVICE_CUH
 
@@ -6,7 +6,7 @@
 
 #include "../cuda.h"
 
-/* Makes a GPU the current one, and the one that was before when it goes out of scope. */
+/* Makes a GPU the current one. The destructor restores the one before. */
 struct current_gpu {
     explicit current_gpu(int gpu);
     ~current_gpu();
@@ -19,18 +19,18 @@ struct current_gpu {
 
 ons_status status_of(cudaError_t error);
 
-/* normalizer_merge.cu: the architecture that the kernels were compiled for. It is older than the
- * current GPU's where the driver compiled them from PTX. */
+/* normalizer_merge.cu: the architecture for which the kernels were compiled. It is older than the
+ * current GPU's if the driver compiled them from PTX. */
 int code_architecture();
 
-/* cluster.cu: the most blocks of a cluster on the current GPU: in the kernels of rows without gaps,
- * and in those that take any row. */
+/* cluster.cu: the most blocks of a cluster on the current GPU, for kernels of rows without gaps and
+ * for kernels of any rows. */
 void largest_clusters(int *of_contiguous, int *of_any);
 
-/* How many clusters of `blocks` blocks of a kernel the current GPU can run at once. */
+/* Number of clusters of a kernel, `blocks` blocks each, that the current GPU can run at once. */
 int active_clusters(const void *kernel, int blocks, int threads, int shared_bytes);
 
-/* cluster_smem.cu: the same of its kernel, whose blocks have so much shared memory. */
+/* cluster_smem.cu: the same for its kernel, with shared_bytes of shared memory a block. */
 int smem_clusters(int blocks, int shared_bytes);
 
 #endif

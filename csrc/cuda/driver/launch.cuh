@@ -1,5 +1,5 @@
-/* launch.cuh - what a method is asked for, and how it launches a kernel, or asks the driver about
- * it instead. launch_rows.cuh picks how the rows are loaded. */
+/* launch.cuh - a request to a method, and the launch of its kernel. A request may also ask the
+ * driver about the kernel instead. launch_rows.cuh picks the kind of rows. */
 #ifndef ONS_LAUNCH_CUH
 #define ONS_LAUNCH_CUH
 
@@ -11,7 +11,7 @@ struct launch_request {
     const ons_problem *problem;
     const ons_plan *plan;
     void *workspace;
-    ons_kernel_facts *facts; /* filled in place of a launch, where not null */
+    ons_kernel_facts *facts; /* if not null, filled instead of a launch */
 };
 
 /* Launches the kernels of a family, or describes the last one. */
@@ -20,9 +20,8 @@ typedef ons_status launcher(const launch_request &request);
 #include "../kernels.def"
 #undef ONS_FAMILY
 
-/* How a kernel is launched. */
 struct launch_shape {
-    int64_t blocks; /* of the grid; in launch_strips, of each strip */
+    int64_t blocks; /* of the grid; for launch_strips, of each strip */
     int threads;
     int cluster = 1; /* blocks of a cluster */
     bool cooperative = false;
@@ -30,13 +29,13 @@ struct launch_shape {
 };
 
 /* run.cu: launches a kernel on a stream of the current GPU. With `early` its blocks may start while
- * work ahead of it still runs. */
+ * earlier work still runs. */
 ons_status start_kernel(const launch_shape &shape, bool early, void *stream, const void *kernel,
                         void **arguments);
 
-/* run.cu: launches a kernel, or describes it. Of a kernel whose first parameter is the arguments of
- * its rows, `first_row` is the row there that they begin with: it is launched for all strips of the
- * plan. */
+/* run.cu: launches a kernel, or describes it. launch_kernel_strips launches it for all strips of
+ * the plan. The kernel's first parameter must be the arguments of its rows. `first_row` points into
+ * them, at the row with which a launch begins. */
 ons_status launch_kernel(const launch_request &request, const launch_shape &shape,
                          const void *kernel, void **arguments);
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
@@ -63,15 +62,15 @@ ons_status launch_strips(const launch_request &request, const launch_shape &shap
     return start(arguments...);
 }
 
-/* Returns when all work ahead of the kernel in its stream is done. A kernel may start before that
- * (run.cu), so each one calls this before its first access to memory. */
+/* Returns when all earlier work in the kernel's stream is done. A kernel may start before that
+ * (run.cu), so each kernel calls this before its first access to memory. */
 __device__ __forceinline__ void await_earlier_work() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/* Calls body(an integral constant that is `value`), which must be one of the list. */
+/* Calls body(an integral constant equal to `value`). `value` is in the list. */
 template <int... LIST, typename Body>
 ons_status with_constant(int value, Body body) {
     ons_status status = ONS_E_OPERAND;

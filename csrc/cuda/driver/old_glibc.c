@@ -1,6 +1,6 @@
-/* old_glibc.c - what libstdc++ asks of glibc 2.32 and 2.35, so that the module of a wheel loads
- * with older ones: `make wheels` links it. The CUDA code takes the guards of static variables from
- * libstdc++ and throws no exception: nothing looks for an object by an address. */
+/* old_glibc.c - symbols of glibc 2.32 and 2.35 that libstdc++ needs. `make wheels` links this file,
+ * so that the module loads with older ones. The CUDA code uses only libstdc++'s guards of static
+ * variables and throws no exception, so nothing looks up an object by address. */
 
 char __libc_single_threaded = 0;
 

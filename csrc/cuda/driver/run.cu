@@ -6,7 +6,7 @@
 #include <nvtx3/nvToolsExt.h>
 #endif
 
-/* A call's range in NVIDIA's profilers. Where none is on, it costs a test of a pointer. */
+/* A call's range in NVIDIA's profilers. Without a profiler it costs a test of a pointer. */
 struct profiled_range {
 #if __has_include(<nvtx3/nvToolsExt.h>)
     explicit profiled_range(ons_operation operation) {
@@ -41,7 +41,7 @@ static cudaError_t describe(const void *kernel, const launch_shape &shape, ons_k
                                                          shape.threads, shape.shared_bytes);
 }
 
-/* The dynamic shared memory that a kernel has without asking: 48 KiB, less what it may declare. */
+/* Dynamic shared memory that a kernel has without asking: 48 KiB, less what it may declare. */
 constexpr int FREE_SHARED_BYTES = 46 << 10;
 
 static cudaError_t allow(const void *kernel, const launch_shape &shape) {
@@ -54,7 +54,7 @@ static cudaError_t allow(const void *kernel, const launch_shape &shape) {
     return error;
 }
 
-/* A shape in CUDA's words. */
+/* A shape as CUDA's launch configuration. */
 struct launch_config : cudaLaunchConfig_t {
     explicit launch_config(const launch_shape &shape, bool early = false) : cudaLaunchConfig_t() {
         gridDim = dim3((unsigned)shape.blocks);
@@ -95,7 +95,7 @@ ons_status launch_kernel(const launch_request &request, const launch_shape &shap
                         arguments);
 }
 
-/* One grid after the other, as many as it takes: a grid has at most 2^31 - 1 blocks. */
+/* Launches several grids if necessary: a grid has at most 2^31 - 1 blocks. */
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
                                 const void *kernel, void **arguments, int64_t *first_row) {
     const ons_plan *plan = request.plan;
@@ -122,7 +122,7 @@ int active_clusters(const void *kernel, int blocks, int threads, int shared_byte
         launch_config config(shape);
         error = cudaOccupancyMaxActiveClusters(&active, kernel, &config);
     }
-    (void)status_of(error); /* of a size that was refused */
+    (void)status_of(error); /* clears the error if the size was refused */
     return error == cudaSuccess ? active : 0;
 }
 

@@ -26,12 +26,12 @@ ons_status with_contiguous_gradient(const launch_request &request, Body body) {
                                           request.plan->rows,
                                           problem->scale_by,
                                           problem->operation};
-    /* whole packs come as fast as the memory gives them; what is fetched twice then costs time */
+    /* Whole packs arrive at the memory's full speed. Fetching data twice would only cost time. */
     if (!request.plan->all_aligned) arguments.ahead = rows_ahead(request);
     return body(rows_of<Rows>{arguments});
 }
 
-/* Of 16 bits, rows that are all aligned have kernels of their own. */
+/* 16-bit rows that are all aligned have kernels of their own. */
 template <typename T, typename Body>
 ons_status with_gradient_type(const launch_request &request, Body body) {
     constexpr bool TWO = sizeof(T) == 2;
@@ -62,7 +62,7 @@ ons_status with_gradient_rows(const launch_request &request, Body body) {
     }
 }
 
-/* Calls body(rows_of<Rows>, who shares a row), in either form. */
+/* Calls body(rows_of<Rows>, the form), in either form. */
 template <typename Body>
 ons_status with_gradient_rows_or_columns(const launch_request &request, Body body) {
     if (request.plan->form == ONS_COLUMN_FORM)

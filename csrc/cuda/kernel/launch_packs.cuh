@@ -31,8 +31,8 @@ ons_status with_packed(const launch_request &request, Body body) {
     return body(Ops(), rows_of<packed_columns<X>>{arguments});
 }
 
-/* Calls body(operations, rows_of<Rows>), for methods that are written for several rows a thread
- * and have every kind of row. */
+/* Calls body(operations, rows_of<Rows>). For methods that allow several rows a thread, in families
+ * with every kind of row. */
 template <ons_family FAMILY, typename Body>
 ons_status with_packs(const launch_request &request, Body body) {
     return with_operations(request, [&](auto ops) {

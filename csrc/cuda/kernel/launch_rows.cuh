@@ -38,7 +38,7 @@ struct rows_of {
     typename Rows::arguments arguments;
 };
 
-/* How many rows ahead of its row a block prefetches: FETCH_AHEAD bytes, or none. */
+/* How many rows after its own a block prefetches. It is FETCH_AHEAD bytes, or past the last row. */
 inline int64_t rows_ahead(const launch_request &request) {
     int64_t row_bytes = request.plan->N * ons_dtype_size(request.problem->operand[ONS_X].dtype);
     bool pays = request.plan->rows * row_bytes >= FETCH_MIN_BYTES;
@@ -49,7 +49,7 @@ inline problem_arguments as_it_is(const launch_request &request) {
     return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
 }
 
-/* What kernels.def says of each family, of rows and of values. */
+/* The entry of each family in kernels.def, for rows and for values. */
 struct kinds_of_kernels {
     ons_kinds_of_rows kinds;
     ons_aligned_kernels aligned;
@@ -115,7 +115,7 @@ ons_status with_general(const launch_request &request, Body body) {
     return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
 }
 
-/* Calls body(the operations that have their kernels together), row_shaped or one_a_row. */
+/* Calls body(row_shaped or one_a_row), the operations that share a kernel. */
 template <typename Body>
 ons_status with_operations(const launch_request &request, Body body) {
     return ons_operations[request.problem->operation].one_a_row ? body(one_a_row())
@@ -146,7 +146,7 @@ ons_status with_rows(const launch_request &request, Body body) {
     });
 }
 
-/* The same in the column form, a row a lane. */
+/* The same in the column form; each lane has a row. */
 template <ons_family FAMILY, typename Body>
 ons_status with_columns(const launch_request &request, Body body) {
     return with_operations(request, [&](auto ops) -> ons_status {

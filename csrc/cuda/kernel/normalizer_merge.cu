@@ -1,13 +1,13 @@
-/* normalizer_merge.cu - the states of onsoftmax.Normalizer merged (packed.h), a thread a row, one
- * read. */
+/* normalizer_merge.cu - merges the states of onsoftmax.Normalizer (packed.h). A thread takes a row.
+ * Moves 1 read. */
 #include <cuda_runtime.h>
 
 #include "../driver/device.cuh"
 #include "../driver/launch.cuh"
 #include "../statistic/pair.cuh"
 
-/* sum(e^(x - m)) of a pair whose exponentials were taken in Real, relative to what its arithmetic
- * makes of e^m. */
+/* sum(e^(x - m)) of a pair whose exponentials were computed in Real. It is relative to e^m as
+ * Real's arithmetic computes it. */
 template <typename Real>
 static __device__ double d_of(const ons_pair &pair) {
     using A = arithmetic<Real>;

@@ -1,9 +1,9 @@
-/* parts_of_rows.cuh - what the kernels share that give a block a part of a row (split,
- * gradient_split, exact_sums). `parts` blocks share a strip of Form::ROWS rows, which all have the
- * same parts. The first kernel writes the sum of each part to the workspace (a sum, or a pair).
- * Part p of row r of strip s is number (s * parts + p) * Form::ROWS + r. If the caller gives the
- * sums of whole rows, the first kernel does not run: a kernel with a thread a row copies them. A
- * later kernel merges the parts of a row. */
+/* parts_of_rows.cuh - shared by the kernels whose blocks have parts of rows (split, gradient_split,
+ * exact_sums). `parts` blocks share a strip of Form::ROWS rows, which all have the same parts. The
+ * first kernel writes the sum of each part to the workspace (a sum, or a pair). Part p of row r of
+ * strip s is number (s * parts + p) * Form::ROWS + r. If the caller gives the sums of whole rows,
+ * the first kernel does not run: another kernel copies them, a thread a row. A later kernel merges
+ * the parts of a row. */
 #ifndef ONS_PARTS_OF_ROWS_CUH
 #define ONS_PARTS_OF_ROWS_CUH
 
@@ -12,7 +12,7 @@
 #include "../statistic/sum_in_double.cuh"
 #include "passes.cuh"
 
-/* The part of its strip's rows that a block has. */
+/* A block's part of its strip's rows. */
 template <typename Rows, typename Form>
 struct part_of_rows {
     int64_t strip, begin, end; /* chunks `begin` to `end` */
@@ -29,19 +29,19 @@ struct part_of_rows {
         return Rows::template row<(Form::ROWS > 1)>(args, index());
     }
 
-    /* The sums of this strip. `all` has `a_row` of each row. */
+    /* The sums of this strip. `all` has `a_row` sums a row. */
     template <typename T>
     __device__ T *of_strip(T *all, const typename Rows::arguments &args, int a_row) const {
         return all + (args.first_row + strip * Form::ROWS) * a_row;
     }
-    /* The sum of this thread's row in this part. `all` has those of all parts. */
+    /* The sum of this thread's row in this part. `all` has the sums of all parts. */
     template <typename T>
     __device__ static T *of_part(T *all, const typename Rows::arguments &args, int parts) {
         return all + args.first_row * parts + (int64_t)blockIdx.x * Form::ROWS + Form::row();
     }
 };
 
-/* ------- A thread a row ------- */
+/* ------- Kernels in which a thread takes a row ------- */
 
 constexpr int THREAD_A_ROW_THREADS = 128;
 

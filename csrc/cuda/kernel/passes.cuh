@@ -1,5 +1,5 @@
-/* passes.cuh - what the methods that read a row several times share: a walk over its tiles, and
- * their launch in both forms. */
+/* passes.cuh - shared by the methods that read a row several times: a walk over its tiles, and the
+ * launch in both forms. */
 #ifndef ONS_PASSES_CUH
 #define ONS_PASSES_CUH
 
@@ -10,8 +10,8 @@
 template <typename Real>
 constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
 
-/* Calls visit(chunk, tile) with this thread's chunks of every tile from chunk `begin` to `end`
- * that the block's warps take in turn. */
+/* Calls visit(chunk, tile) with this thread's chunks of every tile. The block's warps take the
+ * tiles from chunk `begin` to `end` in turn. */
 template <typename Form, int K, typename Rows, typename Visit>
 __device__ inline void for_each_tile(const Rows &row, int64_t begin, int64_t end, Visit visit) {
     constexpr int WARP_TILE = K * Form::LANES_ALONG; /* chunks that a warp's lanes take at once */
@@ -24,8 +24,8 @@ __device__ inline void for_each_tile(const Rows &row, int64_t begin, int64_t end
     });
 }
 
-/* The same walk. Writes to each tile's place what make(tile, x) puts into x, and for excluded
- * elements what it returns. */
+/* The same walk. Writes the x that make(tile, x) fills to each tile's place. make returns the
+ * result of excluded elements. */
 template <typename Form, int K, typename Rows, typename Make>
 __device__ inline void rewrite_tiles(const Rows &row, int64_t begin, int64_t end, Make make) {
     known(row, [&](const auto &row) {
@@ -42,9 +42,9 @@ __device__ inline int64_t chunks_of(const Rows &row) {
     return (row.N + Rows::V - 1) / Rows::V;
 }
 
-/* Fills x with the results of a tile in one of Ops, by its row's numbers; `to` is the row's
- * maximum. Returns the result of an excluded element. What depends on the operation is done
- * together: to ask around a loop over tiles would have each load and store there twice. */
+/* Fills x with the results of a tile in an operation of Ops. `row` has the constants of the row,
+ * and `to` is relative to its maximum. Returns the result of an excluded element. The branch on the
+ * operation is here: around the loop over tiles it would duplicate each load and store. */
 template <typename Ops, typename Tile, typename Real, int n>
 __device__ __forceinline__ Real finish_tile_of(ons_operation operation, const Tile &tile,
                                                const reference<Real> &to,
@@ -57,8 +57,8 @@ __device__ __forceinline__ Real finish_tile_of(ons_operation operation, const Ti
     return excluded;
 }
 
-/* Reads the tiles of row `index` of this launch again and writes the results, or writes its one
- * value. Ops may be one operation: a kernel whose loop is faster so asks for it around the loop. */
+/* Reads the tiles of row `index` of this launch again and writes the results, or writes the row's
+ * one value. Ops may be one operation: some kernels are faster if they branch around the loop. */
 template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
           typename Real>
 __device__ inline void finish_tiles(const Arguments &args, int64_t index, const Rows &row,
@@ -74,7 +74,7 @@ __device__ inline void finish_tiles(const Arguments &args, int64_t index, const 
     }
 }
 
-/* Calls body(operations, rows_of<Rows>, who shares a row) with the Rows that fit. */
+/* Calls body(operations, rows_of<Rows>, the form) with the Rows that fit. */
 template <ons_family FAMILY, typename Body>
 ons_status with_rows_or_columns(const launch_request &request, Body body) {
     if (request.plan->form == ONS_COLUMN_FORM)

@@ -1,4 +1,4 @@
-/* address.cuh - where one row of any problem lies, and what it is scaled by. */
+/* address.cuh - the addresses of one row of any problem, and its scale. */
 #ifndef ONS_ADDRESS_CUH
 #define ONS_ADDRESS_CUH
 
@@ -7,25 +7,26 @@
 struct problem_arguments {
     ons_problem problem;
     int64_t rows, N;
-    int64_t first_row; /* of this launch */
-    int64_t ahead;     /* prefetch.cuh */
+    int64_t first_row; /* the first of this launch */
+    int64_t ahead;     /* rows to prefetch ahead (prefetch.cuh) */
 
     __device__ ons_operation operation() const { return problem.operation; }
 };
 
-/* Rounded, and not joined with what follows. */
+/* A rounded product. The compiler must not fuse it with later operations. */
 __device__ inline float product(float x, float y) { return __fmul_rn(x, y); }
 __device__ inline double product(double x, double y) { return __dmul_rn(x, y); }
 
-/* x * by rounded once, by way of a double that is rounded to odd, which cannot be half way. */
+/* x * by rounded once. The intermediate double is rounded to odd, so it never lies half way between
+ * two floats. */
 __device__ inline float rounded_product(float x, double by) {
     const double toward_zero = __dmul_rz((double)x, by);
     const double rest = fma((double)x, by, -toward_zero);
-    const long long more = fabs(rest) > 0; /* not of inf, where it is NaN */
+    const long long more = fabs(rest) > 0; /* 0 if toward_zero is inf: then `rest` is NaN */
     return (float)__longlong_as_double(__double_as_longlong(toward_zero) | more);
 }
 
-/* Scales elements, each rounded once, and not joined with what follows. */
+/* Scales elements. Each product is rounded once, and not fused with later operations. */
 template <int n>
 __device__ __forceinline__ void scale_all(float (&x)[n], double by) {
     if ((double)(float)by == by) {
@@ -42,17 +43,17 @@ __device__ __forceinline__ void scale_all(double (&x)[n], double by) {
     for (int e = 0; e < n; e++) x[e] = product(x[e], by);
 }
 
-/* Where one row's elements lie. */
+/* The addresses of one row's elements. */
 struct row_address {
     const char *x, *where;
     char *y;
     double scale;
 
-    /* `from`: the operand that is read. */
+    /* `from`: the operand to read. */
     __device__ row_address(const problem_arguments &arguments, int64_t row, ons_role from = ONS_X) {
         const ons_problem &problem = arguments.problem;
         row += arguments.first_row;
-        if (row >= arguments.rows) row = 0; /* not to be read: its N is 0 */
+        if (row >= arguments.rows) row = 0; /* its N is 0, so it is not read */
         const char *scale_at = problem.operand[ONS_SCALE].data;
         x = problem.operand[from].data;
         y = problem.operand[ONS_Y].data;

@@ -1,11 +1,11 @@
-/* aligned.cuh - aligned_row: a row that begins with a pack, in x and in y. A chunk is read and
- * written in one access. Single elements are accessed at the row's end alone. */
+/* aligned.cuh - aligned_row: a row that begins with a pack, in x and in y. One access reads or
+ * writes a chunk. Single elements are accessed only at the row's end. */
 #ifndef ONS_ALIGNED_CUH
 #define ONS_ALIGNED_CUH
 
 #include "tile.cuh"
 
-/* Where a row's elements are read and written, and their format. */
+/* The addresses of a row's elements and results, and their format. */
 template <typename X, typename Y>
 class row_pointers {
    public:
@@ -21,7 +21,7 @@ class row_pointers {
     element_format<X> row_format;
 };
 
-/* TAIL: it may end between two packs. */
+/* TAIL: the row may end between two packs. */
 template <typename X, typename Y, bool TAIL, typename Pointers = row_pointers<X, Y>>
 class aligned_row {
    public:

@@ -1,10 +1,11 @@
 /* columns.cuh - the column form with several rows a thread: COLUMNS neighbouring columns in packs.
- * What a thread of the row form has one of, m and d and what is made of them, it has here for each
- * column, as an each_column; the methods are written over both.
+ * In the row form a thread has one m, one d and one set of constants. Here it has one for each
+ * column, as an each_column; the methods are written for both.
  *
- * The lanes of a warp stand side by side across the columns and ALONG the axis. ALONG lanes have
- * together of a column what one lane has in block_of_columns, in the same order, and their maxima
- * and sums meet as the halves of its tree of sums do: both give the same bits. */
+ * The lanes of a warp stand side by side across the columns, and ALONG of them along the axis.
+ * These ALONG lanes together have the part of a column that one lane has in block_of_columns, in
+ * the same order. Their maxima and sums meet like the halves of its tree of sums, so both give the
+ * same bits. */
 #ifndef ONS_COLUMNS_CUH
 #define ONS_COLUMNS_CUH
 
@@ -16,7 +17,7 @@ struct each_column {
     T each[COLUMNS];
 };
 
-/* make(0), make(1), ... */
+/* Collects make(0), make(1), ... */
 template <int COLUMNS, typename Make>
 __device__ __forceinline__ auto for_each_column(Make make) {
     each_column<std::decay_t<decltype(make(0))>, COLUMNS> all;
@@ -50,7 +51,7 @@ struct column_tile {
         });
     }
 
-    /* Of all ALONG lanes. */
+    /* Over all ALONG lanes. */
     __device__ each_column<Real, C> largest() const {
         return format.with([&](auto type) {
             using Type = decltype(type);
@@ -69,7 +70,7 @@ struct column_tile {
         });
     }
 
-    /* Of this lane alone. */
+    /* Of this lane only. */
     __device__ each_column<Real, C> smallest() const {
         static_assert(sizeof(X) == 2);
         return format.with([&](auto type) {
@@ -85,7 +86,7 @@ struct column_tile {
     }
 
    private:
-    /* Pairs of 16-bit elements are compared as such. */
+    /* Compares 16-bit elements in pairs. */
     template <typename Type>
     __device__ static pack<X, C> larger_of_both(const pack<X, C> &a, const pack<X, C> &b) {
         pack<X, C> m = {};
@@ -101,7 +102,7 @@ struct column_tile {
     }
 };
 
-/* ------- What the methods do with a number, done for each column ------- */
+/* ------- The methods' operations on a number, for each column ------- */
 
 template <typename Real, int C>
 struct reference<each_column<Real, C>> {
@@ -110,8 +111,8 @@ struct reference<each_column<Real, C>> {
     __device__ explicit reference(const each_column<Real, C> &m_) : m(m_) {}
 };
 
-/* Fills x, pack by pack, with what lift(c), a function, makes of column c's elements; returns the
- * sums of this lane's. The two columns of a word are taken out of the tile together. */
+/* Fills x, pack by pack. The function lift(c) transforms the elements of column c. Returns this
+ * lane's sums. The two columns of a word are taken out of the tile together. */
 template <typename X, int C, int K, int ALONG, typename Real, typename Lift>
 __device__ __forceinline__ lifted_sum<each_column<Real, C>> fill_columns(
     const column_tile<X, C, K, ALONG> &tile, Real (&x)[K * C], Lift lift) {
@@ -129,8 +130,8 @@ __device__ __forceinline__ lifted_sum<each_column<Real, C>> fill_columns(
     return {sums};
 }
 
-/* Fills x, pack by pack, with the lifted exponentials of a tile; returns the sums of this lane's.
- * To be called by whole warps. */
+/* Fills x, pack by pack, with the lifted exponentials of a tile, and returns this lane's sums.
+ * Whole warps must call it. */
 template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typename Real>
 __device__ __forceinline__ lifted_sum<each_column<Real, C>> exponentiate(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
@@ -162,7 +163,7 @@ __device__ __forceinline__ lifted_sum<each_column<Real, C>> exponentiate(
     });
 }
 
-/* The finish of each column by its own state. */
+/* The finish of each column, by the column's own state. */
 template <typename One, typename Real, int C>
 __device__ each_column<One, C> finish_each(const state<each_column<Real, C>> &row) {
     return for_each_column<C>(
@@ -177,7 +178,7 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
     __device__ explicit finish_of(const state<each_column<Real, C>> &row)
         : column(finish_each<one_column>(row)) {}
 
-    /* `rows` are in shared memory: all of it at once would take the registers of the elements. */
+    /* `rows` stay in shared memory: read at once they would take the registers of the elements. */
     __device__ finish_of(const each_column<Real, C> &own, const row_constants<Real> *rows) {
         bool near = true;
 #pragma unroll
@@ -206,7 +207,7 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
     each_column<one_column, C> column;
 };
 
-/* Fills x with the elements of a tile; returns the same sums. */
+/* Fills x with the elements of a tile, and returns the sums of their exponentials. */
 template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typename Real>
 __device__ __forceinline__ lifted_sum<each_column<Real, C>> take_and_sum(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
@@ -240,7 +241,7 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_ELEMENTS> {
 
 /* ------- Who shares a column ------- */
 
-/* ALONG lanes of a warp. */
+/* ALONG lanes of a warp share a column. */
 template <int C, int ALONG>
 struct lanes_of_packs {
     static constexpr int ACROSS = WARP / ALONG; /* lanes */
@@ -248,7 +249,7 @@ struct lanes_of_packs {
     static constexpr bool CHECK_ROW = true, ONE_REFERENCE = true, FETCHES = false, STREAM = false;
     using sums = in_a_tree;
 
-    /* The first of this thread's columns. */
+    /* This thread's first column. */
     __device__ static int64_t row() {
         return (int64_t)blockIdx.x * (blockDim.x / ALONG * C) +
                (threadIdx.x / WARP * ACROSS + threadIdx.x % ACROSS) * C;
@@ -260,12 +261,12 @@ struct lanes_of_packs {
     __device__ static bool leaves() { return false; }
     __device__ static bool writes() { return threadIdx.x % WARP < ACROSS; }
 
-    /* It is already that of all ALONG lanes. */
+    /* largest() has already merged all ALONG lanes. */
     template <typename Real>
     __device__ static each_column<Real, C> near(const largest<each_column<Real, C>> &mine) {
         return mine.m;
     }
-    /* From the nearest lanes on, as sum_as_tree goes from the smallest halves on. */
+    /* Adds the nearest lanes first, as sum_as_tree adds the smallest halves first. */
     template <typename Real>
     __device__ static each_column<Real, C> near(const lifted_sum<each_column<Real, C>> &mine) {
         each_column<Real, C> lifted = mine.d;
@@ -283,8 +284,8 @@ struct lanes_of_packs {
     }
 };
 
-/* ALONG lanes of each warp of a block, as many as each has columns: one of theirs is a lane's own,
- * whose state it has. */
+/* In each warp of a block, ALONG lanes share C columns, and ALONG is C. So each lane owns one of
+ * these columns, and has its state. */
 template <int C>
 struct block_of_packs : lanes_of_packs<C, C> {
     using lanes_of_packs<C, C>::ACROSS;
@@ -297,7 +298,7 @@ struct block_of_packs : lanes_of_packs<C, C> {
     }
 
     using lanes_of_packs<C, C>::near;
-    /* Of this lane's own column: at each step a lane sends the columns of its partner. */
+    /* Sums this lane's own column. At each step a lane sends its partner's columns. */
     template <typename Real>
     __device__ static Real near(const lifted_sum<each_column<Real, C>> &mine) {
         return lifted_sum<Real>{from_nearest(mine.d)}.value();
@@ -319,7 +320,7 @@ struct block_of_packs : lanes_of_packs<C, C> {
    private:
     __device__ static int along() { return threadIdx.x % WARP / ACROSS; }
 
-    /* Sums over the lanes as sum_as_tree goes from the smallest halves on. */
+    /* Sums over the lanes, the nearest first, as sum_as_tree adds the smallest halves first. */
     template <typename Real, int n>
     __device__ static Real from_nearest(const each_column<Real, n> &of_lane) {
         if constexpr (n == 1) {

@@ -1,17 +1,17 @@
-/* contiguous.cuh - contiguous_rows: rows without gaps, aligned or not (packs.cuh). Where much code
- * lies between load and store, aligned and other 16-bit rows have a kernel each: one kernel with
- * both ways would not fit the instruction caches. */
+/* contiguous.cuh - contiguous_rows: rows without gaps, aligned or not (packs.cuh). If much code
+ * lies between load and store, aligned and other 16-bit rows have a kernel each. One kernel for
+ * both would not fit the instruction caches. */
 #ifndef ONS_CONTIGUOUS_CUH
 #define ONS_CONTIGUOUS_CUH
 
 #include "prefetch.cuh"
 #include "unaligned.cuh"
 
-/* A row that is aligned or not. A loop over its tiles asks once (known). */
+/* A row that may be aligned or not. A loop over its tiles asks once (known). */
 template <typename X, typename Y, typename Pointers = row_pointers<X, Y>>
 class either_row : public unaligned_row<X, Y, Pointers> {
     using unaligned = unaligned_row<X, Y, Pointers>;
-    /* The tail of a row of 16 bits would cost too much. */
+    /* 16-bit rows have no tail: it would cost too much. */
     static constexpr bool TAIL = sizeof(X) + sizeof(Y) > 4;
     using aligned = aligned_row<X, Y, TAIL, Pointers>;
 
@@ -37,7 +37,7 @@ class either_row : public unaligned_row<X, Y, Pointers> {
             unaligned::template store<K, STRIDE, STREAM>(chunk, from, allowed, excluded);
     }
 
-    /* Calls body with the row as what it is. */
+    /* Calls body with the row as its true kind. */
     template <typename Body>
     __device__ __forceinline__ void known(Body body) const {
         if (is_aligned(unaligned::pointers.x()) && is_aligned(unaligned::pointers.y()))
@@ -47,7 +47,7 @@ class either_row : public unaligned_row<X, Y, Pointers> {
     }
 
    private:
-    /* Of all rows that a warp has. */
+    /* For all rows of a warp. */
     template <typename T>
     __device__ bool is_aligned(const T *row) const {
         return __all_sync(
@@ -70,7 +70,7 @@ using row_without_gaps = std::conditional_t<
     std::conditional_t<ALIGNED == alignment::NOT_ALL, unaligned_row<X, Y, Pointers>,
                        either_row<X, Y, Pointers>>>;
 
-/* A row of 16-bit elements, and of results of their type or float32, which is known at run time. */
+/* A row of 16-bit elements. Its results are 16-bit or float32, which is known only at run time. */
 template <typename Own, typename Wide>
 class widened_row : public Own {
    public:
@@ -100,7 +100,7 @@ class widened_row : public Own {
     bool widens;
 };
 
-/* Rows of one type, or of 16 bits that become float32. */
+/* Rows whose results have the elements' type, or 16-bit rows with float32 results. */
 template <typename X, alignment ALIGNED>
 struct contiguous_rows {
     using Real = typename compute_of<X>::type;
@@ -108,8 +108,8 @@ struct contiguous_rows {
     static constexpr bool IS_16_BIT = sizeof(X) == 2;
     static constexpr int CLUSTER_WARPS = IS_16_BIT ? CLUSTER_WARPS_16_BIT : ::CLUSTER_WARPS;
 
-    /* Whether warps of a cluster that have no elements leave at once. That pays where instructions
-     * bound. */
+    /* Whether cluster warps without elements leave at once. That pays if instructions limit the
+     * speed. */
     static constexpr bool EMPTY_WARPS_LEAVE = IS_16_BIT && ALIGNED == alignment::NOT_ALL;
 
     struct arguments {
@@ -117,8 +117,8 @@ struct contiguous_rows {
         void *y;
         int64_t x_pitch, y_pitch; /* in elements */
         int64_t rows, N;
-        int64_t first_row; /* of this launch */
-        int64_t ahead;     /* prefetch.cuh */
+        int64_t first_row; /* the first of this launch */
+        int64_t ahead;     /* rows to prefetch ahead (prefetch.cuh) */
         ons_operation which;
         element_format<X> format;
         bool widens;
@@ -126,7 +126,7 @@ struct contiguous_rows {
         __device__ ons_operation operation() const { return which; }
     };
 
-    /* The pointers of row `row` of this launch, each computed again where it is used. */
+    /* The pointers of row `row` of this launch, computed anew at each use. */
     template <typename Row, typename Y>
     class pointers {
        public:
@@ -143,7 +143,7 @@ struct contiguous_rows {
     template <int K>
     using tile = raw_tile<X, K>;
 
-    /* In 16 bits with results of both types. */
+    /* A 16-bit row can store both types of results. */
     template <bool CHECK_ROW, typename Index>
     __device__ __forceinline__ static auto row(const arguments &args, Index index) {
         using P = pointers<Index, X>;
@@ -157,8 +157,8 @@ struct contiguous_rows {
             return own;
     }
 
-    /* Prefetches, for the `warp`-th warp of those that share row `row` with K chunks a lane, the
-     * same part of the row args.ahead rows later (prefetch.cuh). */
+    /* Prefetches part of the row that comes args.ahead rows after row `row` (prefetch.cuh): the
+     * part that has the same place there as warp `warp` has in this row, with K chunks a lane. */
     template <int K>
     __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
         constexpr int PART = K * WARP * V;

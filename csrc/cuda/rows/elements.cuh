@@ -1,4 +1,5 @@
-/* elements.cuh - the types of elements and of the arithmetic, and a thread's elements of a row. */
+/* elements.cuh - the types of elements and of the arithmetic, and the places of a thread's elements
+ * in a row. */
 #ifndef ONS_ELEMENTS_CUH
 #define ONS_ELEMENTS_CUH
 
@@ -10,12 +11,12 @@
 #include "../statistic/over_lanes.cuh"
 #include "../../api/problem.h"
 
-/* An element of 16 bits, float16 or bfloat16: which of them it is, a kernel learns at run time. */
+/* A 16-bit element. The kernel learns at run time whether it is float16 or bfloat16. */
 struct any_16_bit {
     unsigned short bits;
 };
 
-/* The arithmetic's type for an element's. */
+/* The arithmetic's type for each type of elements. */
 template <typename T>
 struct compute_of {
     using type = float;
@@ -25,7 +26,7 @@ struct compute_of<double> {
     using type = double;
 };
 
-/* A bit for each of n elements, clear where `where` excludes it. */
+/* A bit for each of n elements, clear if `where` excludes the element. */
 template <int n>
 using allowed_bits = std::conditional_t<(n > 32), unsigned long long, unsigned>;
 
@@ -64,13 +65,14 @@ __device__ inline T bits_as(unsigned short bits) {
         return {bits};
 }
 
-/* What is known of elements at run time alone: their type. */
+/* The part of the elements' type that is known only at run time. */
 template <typename T>
 struct element_format {
     __host__ __device__ element_format() {}
     __host__ __device__ explicit element_format(ons_dtype) {}
 
-    /* Returns body(an element of that type, of any value): a branch, for many elements at once. */
+    /* Returns body(an element of that type, with any value). It branches, so call it for many
+     * elements at once. */
     template <typename Body>
     __device__ __forceinline__ auto with(Body body) const {
         return body(T());
@@ -107,7 +109,7 @@ struct element_format<any_16_bit> {
     int is_bfloat;
 };
 
-/* The format of results that have the elements' type, or another. */
+/* The format of results: the elements' format, or that of another type Y. */
 template <typename Y, typename X>
 __device__ inline element_format<Y> format_of_results(
     [[maybe_unused]] const element_format<X> &format) {
@@ -117,7 +119,7 @@ __device__ inline element_format<Y> format_of_results(
         return element_format<Y>();
 }
 
-/* Reads one element of a type that is known at run time alone. */
+/* Reads one element whose type is known only at run time. */
 template <typename Real>
 __device__ inline Real read_as(const char *at, ons_dtype dtype) {
     switch (dtype) {
@@ -138,7 +140,7 @@ __device__ inline void write_as(char *at, ons_dtype dtype, Real v) {
     }
 }
 
-/* v rounded to a type, as `naive` does after each step. */
+/* Rounds v to a type, as `naive` does after each step. */
 template <typename Real>
 __device__ inline Real round_to(ons_dtype dtype, Real v) {
     alignas(8) char own[8];
@@ -146,14 +148,15 @@ __device__ inline Real round_to(ons_dtype dtype, Real v) {
     return read_as<Real>(own, dtype);
 }
 
-/* How many elements the row has from this thread's first one on, as an int: clamped far above what
- * the chunks reach; negative where the row has ended before. */
+/* Number of elements in the row from this thread's first element on, as an int. It is clamped far
+ * above the chunks' reach, and negative if the row ends earlier. */
 __device__ inline int elements_left(int64_t N, int64_t first) {
     int64_t left = N - first;
     return left > 1 << 30 ? 1 << 30 : left < -(1 << 30) ? -(1 << 30) : (int)left;
 }
 
-/* The place of element e of a thread's K chunks of V, counted along the row from its first one. */
+/* The place of element e of a thread's chunks of V elements, relative to the thread's first
+ * element. */
 template <int STRIDE, int V>
 __device__ constexpr int place(int e) {
     return e / V * STRIDE * V + e % V;

@@ -1,15 +1,15 @@
-/* general.cuh - general_rows: any stride along the row, any number of outer dimensions, mask,
- * scale, types that are known at run time alone. Rows of several dimensions come one element at a
- * time, as float64 does beside the arithmetic of float32. */
+/* general.cuh - general_rows: rows with any stride, any number of outer dimensions, a mask, a
+ * scale, and types known only at run time. If a row has several dimensions, or float64 elements
+ * with float32 arithmetic, elements are read one by one. */
 #ifndef ONS_GENERAL_CUH
 #define ONS_GENERAL_CUH
 
 #include "address.cuh"
 #include "tile.cuh"
 
-/* Calls visit(e, address of element e) for those of a thread's K chunks that are in the row, of
- * which it has `left` elements; ALL: it has all. Addresses are found one by one: all at once they
- * take the registers of the elements. */
+/* Calls visit(e, address of element e) for the elements of a thread's K chunks that are in the row.
+ * The row has `left` elements from the first chunk on; with ALL it has all. Addresses are computed
+ * one by one: all at once they would take the registers of the elements. */
 template <int K, int STRIDE, int V, bool ALL, typename Byte, typename Visit>
 __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visit visit) {
     const int64_t step = STRIDE * V * stride;
@@ -20,13 +20,13 @@ __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visi
 #pragma unroll
         for (int i = 0; i < V; i++, element += stride) {
             asm("" : "+l"(element));
-            __builtin_assume(__isGlobal(element)); /* which asm has hidden */
+            __builtin_assume(__isGlobal(element)); /* asm has hidden it */
             if (ALL || k * (STRIDE * V) + i < left) visit(k * V + i, element);
         }
     }
 }
 
-/* The same. For few neighbouring chunks a copy without comparisons is worth its registers. */
+/* The same. For few neighbouring chunks it uses a second copy of the loop, without comparisons. */
 template <int K, int STRIDE, int V, typename Byte, typename Visit>
 __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visit visit) {
     if (STRIDE == 1 && K < BLOCK_CHUNKS && has_all<K, STRIDE, V>(left))
@@ -35,14 +35,14 @@ __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visi
         walk<K, STRIDE, V, false>(chunk, stride, left, visit);
 }
 
-/* ------- Rows of several dimensions, one element at a time. Not inlined: the divisions that an
- * address takes need registers ------- */
+/* ------- Rows of several dimensions, one element at a time. Not inlined: an address takes
+ * divisions, and these need registers ------- */
 
 template <ons_role FROM>
 struct offsets {
     int64_t x, y, where;
 
-    /* Of element j of a row. */
+    /* The offsets of element j of a row. */
     __device__ offsets(const ons_problem &problem, int64_t j) : x(0), y(0), where(0) {
         const int first = problem.dims - problem.reduced_dims;
 #pragma unroll 1
@@ -59,7 +59,7 @@ struct offsets {
     }
 };
 
-/* A thread's chunks: `count` elements, V side by side and then `step` on. */
+/* The places of a thread's chunks: `count` elements, V side by side, then `step` further on. */
 struct places {
     int64_t first, N;
     int count, V, step;
@@ -67,7 +67,7 @@ struct places {
     __device__ int64_t at(int e) const { return first + e / V * step + e % V; }
 };
 
-/* Returns a bit for each element that is read; the others are -inf. */
+/* Returns a bit for each element that was read. The others become -inf. */
 template <ons_role FROM, typename Real>
 __device__ __noinline__ unsigned long long read_one_by_one(const ons_problem &problem,
                                                            row_address at, places places,
@@ -97,7 +97,7 @@ __device__ __noinline__ void write_one_by_one(const ons_problem &problem, row_ad
     }
 }
 
-/* FROM: the operand that is read; SCALES: it is multiplied by the row's scale. */
+/* FROM: the operand to read. SCALES: whether its elements are multiplied by the row's scale. */
 template <typename Compute, ons_role FROM = ONS_X, bool SCALES = true>
 class general_rows {
    public:
@@ -111,7 +111,7 @@ class general_rows {
     template <int K>
     using tile = real_tile<Real, K>;
 
-    /* Rows to come are not prefetched: their addresses are costly to find. */
+    /* Does not prefetch later rows: their addresses are costly to compute. */
     template <int K>
     __device__ static void ahead(const arguments &, int64_t, int) {}
 
@@ -183,8 +183,8 @@ class general_rows {
         }
     }
 
-    /* float64 beside the arithmetic of float32: results of `naive`, and what is finished by pairs
-     * of float32 rows. */
+    /* float64 operands with float32 arithmetic: results of `naive`, or float32 rows that are
+     * finished by pairs. */
     __device__ static bool is_wider(ons_dtype dtype) {
         return sizeof(Real) == sizeof(float) && dtype == ONS_FLOAT64;
     }
@@ -197,8 +197,8 @@ class general_rows {
         return problem.operand[role].stride[problem.dims - 1];
     }
 
-    /* Elements after the row's end stay -inf. Elements are converted all at once, so that to ask
-     * for their type costs little. */
+    /* Elements after the row's end stay -inf. All elements are converted together, so there is one
+     * branch on their type. */
     template <int K, int STRIDE>
     __device__ __forceinline__ void load_strided(int64_t chunk, real_tile<Real, K> &tile) const {
         const ons_dtype dtype = problem.operand[FROM].dtype;
@@ -248,7 +248,7 @@ class general_rows {
         return {chunk * V, N, K * V, V, STRIDE * V};
     }
 
-    /* A bit for each element that is in the row. */
+    /* A bit for each element in the row. */
     template <int K, int STRIDE>
     __device__ static allowed_bits<K * V> allow_first(int left) {
         allowed_bits<K * V> allowed = 0;
@@ -289,7 +289,7 @@ class general_rows {
         }
     }
 
-    /* Excluded elements are -inf whatever the scale. */
+    /* An excluded element stays -inf, whatever the scale. */
     template <int K>
     __device__ __forceinline__ void scale_allowed(real_tile<Real, K> &tile) const {
         if (at.scale != 1.0) scale_all(tile.x, at.scale);

@@ -1,6 +1,6 @@
-/* gradient.cuh - rows of an operation that takes a gradient: two inputs, y and its gradient dy, and
- * where the result dx goes, which may be either. Each input comes as rows do elsewhere, by a row of
- * its own. */
+/* gradient.cuh - rows of an operation that takes a gradient. They have two inputs, y and its
+ * gradient dy, and a result dx, which may be either array. Each input is read by a row class of its
+ * own. */
 #ifndef ONS_GRADIENT_CUH
 #define ONS_GRADIENT_CUH
 
@@ -8,7 +8,7 @@
 #include "contiguous.cuh"
 #include "general.cuh"
 
-/* Makes 0 what lies after the row's last element; `left`: elements from these chunks on. */
+/* Sets the elements after the row's end to 0. `left`: elements from the tile's first chunk on. */
 template <int STRIDE, typename X, int K>
 __device__ __forceinline__ void clear(raw_tile<X, K> &tile, int left) {
     constexpr int V = raw_tile<X, K>::V;
@@ -20,7 +20,7 @@ __device__ __forceinline__ void clear(raw_tile<X, K> &tile, int left) {
             if (i >= left - place<STRIDE, V>(k * V)) tile.raw[k].put(i, from_real<X>(0.0f));
 }
 
-/* Makes what is not kept 0. */
+/* Sets the elements that are not allowed to 0. */
 template <int STRIDE, typename Real, int K>
 __device__ __forceinline__ void clear(real_tile<Real, K> &tile, int) {
 #pragma unroll
@@ -28,8 +28,9 @@ __device__ __forceinline__ void clear(real_tile<Real, K> &tile, int) {
         if (!(tile.is_allowed >> e & 1)) tile.x[e] = 0;
 }
 
-/* A scale as the largest power of two in it, 1 or more, and the rest. The power comes before the
- * products: none is rounded to a subnormal number that is then made large. */
+/* A scale in two factors: the largest power of two in it, at least 1, and the rest. The power is
+ * applied before the products, so no product is rounded to a subnormal number that is then made
+ * large. */
 template <typename Real>
 struct scale_in_two {
     Real power = 1, rest;
@@ -45,7 +46,7 @@ struct scale_in_two {
     }
 };
 
-/* The results of the elements of a row that has this sum. */
+/* The results of a row's elements, from the row's sum. */
 template <typename Op, typename Real>
 class gradient_of_row {
    public:
@@ -61,7 +62,7 @@ class gradient_of_row {
     Real first, second;
 };
 
-/* A thread's chunks of both, 0 where there is no element and where `where` excludes one. */
+/* A thread's chunks of both inputs. They are 0 after the row's end and at excluded elements. */
 template <typename Tile>
 struct gradient_tile {
     using Real = typename Tile::Real;
@@ -71,9 +72,9 @@ struct gradient_tile {
 
     __device__ auto allowed() const { return y.allowed(); }
 
-    /* What these elements add to the row's sum: element i of each chunk in a chain of its own, so
-     * that an addition seldom waits for another. `used`: the chunks after these are 0 in all lanes.
-     */
+    /* The part of the row's sum that these elements give. Element i of each chunk has a chain of
+     * its own, so that an addition seldom waits for another. The chunks from `used` on are 0 in all
+     * lanes. */
     template <typename Op>
     __device__ __forceinline__ sum_in_double<Real> sum(int used = K) const {
         sum_in_double<Real> chain[V];
@@ -90,7 +91,7 @@ struct gradient_tile {
         return chain[0];
     }
 
-    /* A function: the result of element e, in a row that has this sum. */
+    /* Returns a function of e: the result of element e, for the row's sum. */
     template <typename Op>
     __device__ auto results(double sum) const {
         const gradient_of_row<Op, Real> of_row(sum, scale);
@@ -98,7 +99,7 @@ struct gradient_tile {
     }
 };
 
-/* OfY and OfGradient: rows that load y and dy; the first one stores dx. */
+/* OfY and OfGradient are the rows that load y and dy. OfY also stores dx. */
 template <typename OfY, typename OfGradient>
 class gradient_row {
    public:
@@ -128,7 +129,7 @@ class gradient_row {
         y.template store<K, STRIDE, STREAM>(chunk, dx, allowed, excluded);
     }
 
-    /* Calls body with this row, its two inputs as what they are. */
+    /* Calls body with this row, after both inputs are known to be aligned or not. */
     template <typename Body>
     __device__ __forceinline__ void known(Body body) const {
         ::known(y, [&](const auto &of_y) {
@@ -151,7 +152,7 @@ __device__ __forceinline__ void known(const gradient_row<OfY, OfGradient> &row, 
     row.known(body);
 }
 
-/* Rows without gaps of one type. */
+/* Rows without gaps, all of one type. */
 template <typename T, alignment ALIGNED>
 struct contiguous_gradients {
     using Real = typename compute_of<T>::type;
@@ -159,7 +160,7 @@ struct contiguous_gradients {
     static constexpr bool IS_16_BIT = sizeof(T) == 2, ALL_ALIGNED = ALIGNED == alignment::ALL,
                           HAS_CLUSTER_CHUNKS = sizeof(T) <= sizeof(float),
                           EMPTY_WARPS_LEAVE = false;
-    /* blocks that fit a multiprocessor; 0: as many as do */
+    /* blocks that must fit a multiprocessor; 0 leaves that to the compiler */
     static constexpr int BLOCK_THREADS = GRADIENT_THREADS,
                          BLOCKS = IS_16_BIT && !ALL_ALIGNED ? 3 : 0;
 
@@ -168,8 +169,8 @@ struct contiguous_gradients {
         T *dx;
         int64_t y_pitch, dy_pitch, dx_pitch; /* in elements */
         int64_t rows, N;
-        int64_t first_row; /* of this launch */
-        int64_t ahead;     /* prefetch.cuh */
+        int64_t first_row; /* the first of this launch */
+        int64_t ahead;     /* rows to prefetch ahead (prefetch.cuh) */
         double scale;
         ons_operation which;
 
@@ -186,8 +187,7 @@ struct contiguous_gradients {
         return gradient_row<of_one, of_one>(of_one(y, dx, N), of_one(dy, dx, N), args.scale);
     }
 
-    /* Prefetches, for the `warp`-th warp of those that share row `row` with K chunks a lane, the
-     * same part of the row args.ahead rows later (prefetch.cuh). */
+    /* As contiguous_rows::ahead, for both inputs. */
     template <int K>
     __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
         constexpr int PART = K * WARP * V, BYTES = PART * (int)sizeof(T);
@@ -199,7 +199,7 @@ struct contiguous_gradients {
     }
 };
 
-/* All others. */
+/* All other rows. */
 template <typename Compute>
 struct general_gradients {
     using of_y = general_rows<Compute, ONS_X, false>;
@@ -211,7 +211,7 @@ struct general_gradients {
                           EMPTY_WARPS_LEAVE = false;
     static constexpr int BLOCK_THREADS = GRADIENT_THREADS, BLOCKS = 0;
 
-    /* Rows to come are not prefetched: their addresses are costly to find. */
+    /* Does not prefetch later rows: their addresses are costly to compute. */
     template <int K>
     __device__ static void ahead(const arguments &, int64_t, int) {}
 

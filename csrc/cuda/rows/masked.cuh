@@ -1,13 +1,13 @@
-/* masked.cuh - masked_rows: rows without gaps that have a mask or a scale, or several outer
- * dimensions. The mask lies without gaps too, or is one byte for a whole row. Other rows with a
- * mask are general_rows. */
+/* masked.cuh - masked_rows: rows without gaps that have a mask, a scale or several outer
+ * dimensions. The mask has no gaps either, or it is one byte for a whole row. Rows with other masks
+ * are general_rows. */
 #ifndef ONS_MASKED_CUH
 #define ONS_MASKED_CUH
 
 #include "address.cuh"
 #include "contiguous.cuh"
 
-/* K chunks of a scaled row in the arithmetic's type, with the largest of them. */
+/* K chunks of a scaled row in the arithmetic's type, and their largest element. */
 template <typename X, int K>
 struct masked_tile : tile_of_numbers<X, K> {
     using tile_of_numbers<X, K>::x;
@@ -35,8 +35,8 @@ class mask_row {
     __device__ bool is_given() const { return where; }
     __device__ bool excludes(int64_t element) const { return !where[step ? element : 0]; }
 
-    /* Reads V bytes, of which 0 excludes an element, for each of a thread's K chunks, of which it
-     * has `left` elements; behind these they may be anything. */
+    /* Reads the mask of a thread's K chunks, V bytes each; a byte of 0 excludes an element. The row
+     * has `left` elements from the first chunk on. The bytes after these may have any value. */
     template <int K, int STRIDE, int V>
     __device__ __forceinline__ void read(int64_t chunk, int left, unsigned (&bytes)[K]) const {
         using word = std::conditional_t<V == 4, unsigned, unsigned short>;
@@ -47,7 +47,7 @@ class mask_row {
             for (int k = 0; k < K; k++) bytes[k] = all;
             return;
         }
-        /* the words in which a chunk's bytes lie, those that end in the row */
+        /* the words that hold a chunk's bytes, if they end in the row */
         const int shift = (int)((uintptr_t)from % V), whole = shift ? 2 * V - shift : V;
         word second[K];
 #pragma unroll
@@ -80,7 +80,7 @@ class mask_row {
     int step;
 };
 
-/* A row with a mask and a scale, where these are given. Row: the row without them. */
+/* A row with an optional mask and scale. Row is the row without them. */
 template <typename X, typename Row>
 class masked_row : public Row {
    public:
@@ -102,7 +102,7 @@ class masked_row : public Row {
         }
         masked_tile<X, K> tile(packed);
         scale_all(tile.x, scale);
-        scale_all(tile.extremes, scale); /* right where this keeps the order */
+        scale_all(tile.extremes, scale); /* valid if the scale keeps the order */
         if (!(scale > 0 && isfinite(scale))) {
             tile.extremes[0] = tile.extremes[tile.HAS_SMALLEST] = -arithmetic<Real>::infinity();
 #pragma unroll
@@ -116,7 +116,7 @@ class masked_row : public Row {
         return tile;
     }
 
-    /* An excluded element has its result already, except in a row that is NaN. */
+    /* The result of an excluded element is right already, except in a NaN row. */
     template <int K, int STRIDE, bool STREAM>
     __device__ __forceinline__ void store(int64_t chunk, const Real (&from)[K * V],
                                           allowed_bits<K * V> allowed, Real excluded) const {
@@ -164,8 +164,7 @@ struct masked_rows {
             return with(own);
     }
 
-    /* Prefetches, for the `warp`-th warp of those that share row `row` with K chunks a lane, the
-     * same part of the row args.ahead rows later (prefetch.cuh). */
+    /* As contiguous_rows::ahead, for x and the mask. */
     template <int K>
     __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
         constexpr int PART = K * WARP * V;

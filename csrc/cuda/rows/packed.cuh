@@ -1,13 +1,14 @@
-/* packed.cuh - packed_columns: rows of an axis that is not the last, whose elements lie beside
- * those of the next rows in x and in y, without mask or scale. A thread takes C rows (columns.cuh),
- * each time a pack of one element of each. Results have the elements' type, or are float32. */
+/* packed.cuh - packed_columns: rows of an axis that is not the last, without mask or scale. Their
+ * elements lie beside the elements of the next rows, in x and in y. A thread takes C rows
+ * (columns.cuh). Each pack has one element of each. Results have the elements' type, or are
+ * float32. */
 #ifndef ONS_PACKED_CUH
 #define ONS_PACKED_CUH
 
 #include "columns.cuh"
 
-/* Reads a pack. One of 8 bytes with a prefetch of its 128 to L2: warps of other blocks read the
- * others at about the same time. */
+/* Reads a pack. For a pack of 8 bytes it also prefetches the surrounding 128 bytes to L2, since
+ * warps of other blocks read them at about the same time. */
 template <typename P>
 __device__ inline P read_and_prefetch(const P *from) {
     if constexpr (sizeof(P) == sizeof(uint2)) {
@@ -31,18 +32,18 @@ class packed_columns {
     static constexpr int BLOCK_THREADS = ANY_BLOCK_THREADS, BLOCKS = 2;
     static constexpr int CLUSTER_WARPS = COLUMN_CLUSTER_WARPS;
 
-    /* Slices of `width` rows side by side. Strides of x are in elements, of y in bytes. */
+    /* Slices of `width` neighbouring rows. Strides of x are in elements, strides of y in bytes. */
     struct arguments {
         const X *x;
         char *y;
-        int64_t x_slice, y_slice, x_step, y_step; /* to the next slice, along the axis */
+        int64_t x_slice, y_slice, x_step, y_step; /* to the next slice, and along the axis */
         int64_t width;
-        uint32_t inverse; /* 2^32 / width; 0 where the rows' numbers take more than 32 bits */
+        uint32_t inverse; /* 2^32 / width; 0 if row numbers need more than 32 bits */
         int64_t rows, N;
-        int64_t first_row; /* of this launch */
+        int64_t first_row; /* the first of this launch */
         ons_operation which;
         element_format<X> format;
-        bool widens; /* float32 results of 16-bit elements */
+        bool widens; /* 16-bit elements have float32 results */
 
         __device__ ons_operation operation() const { return which; }
     };
@@ -68,7 +69,7 @@ class packed_columns {
             column * (int64_t)(IS_16_BIT && widens ? sizeof(float) : sizeof(X));
     }
 
-    /* ALONG lanes take K packs each, one below the other; `at` is this lane's first. */
+    /* ALONG lanes take K packs each, one below the other. `at` is this lane's first. */
     template <int K, int ALONG>
     __device__ __forceinline__ column_tile<X, C, K, ALONG> load(int at) const {
         const X *from = x + (int64_t)at * x_step;
@@ -98,7 +99,7 @@ class packed_columns {
             store_as<X, K, STREAM>(at, from);
     }
 
-    int N; /* a row is held in registers */
+    int N; /* int is enough: a row fits in registers */
 
    private:
     template <typename Y, int K, bool STREAM>
@@ -118,13 +119,14 @@ class packed_columns {
         }
     }
 
-    /* n / by, which n * inverse gives, or one less. */
+    /* n / by. The high word of n * inverse is the quotient or one less. */
     __device__ static uint32_t divided(uint32_t n, uint32_t by, uint32_t inverse) {
         const uint32_t nearly = __umulhi(n, inverse);
         return nearly + (n - nearly * by >= by);
     }
 
-    /* One after the other: all addresses at once would take the registers of the elements. */
+    /* Computes addresses one after the other. All at once they would take the registers of the
+     * elements. */
     template <typename T>
     __device__ static void step(T *&at, int64_t by) {
         at += by;

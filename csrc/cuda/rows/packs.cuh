@@ -1,10 +1,10 @@
-/* packs.cuh - packs: a chunk of a row as it lies in memory, read and written in one access. */
+/* packs.cuh - a pack is a chunk of a row as it lies in memory. One access reads or writes it. */
 #ifndef ONS_PACKS_CUH
 #define ONS_PACKS_CUH
 
 #include "elements.cuh"
 
-/* In words: 16-bit elements in registers of their own would take twice as many. */
+/* Stored as words: 16-bit elements in registers of their own would take twice as many registers. */
 template <typename T, int V>
 struct alignas(sizeof(T) * V) pack {
     static constexpr int WORDS = sizeof(T) * V / 4;
@@ -19,7 +19,7 @@ struct alignas(sizeof(T) * V) pack {
             return __hiloint2double((int)word[2 * i + 1], (int)word[2 * i]);
     }
 
-    /* Element i, of type Type, in the arithmetic's type. */
+    /* Element i, read as a Type, in the arithmetic's type. */
     template <typename Type = T>
     __device__ typename compute_of<T>::type real(int i) const {
         if constexpr (std::is_same_v<Type, __nv_bfloat16>)
@@ -30,7 +30,7 @@ struct alignas(sizeof(T) * V) pack {
             return to_real<typename compute_of<T>::type>(element(i));
     }
 
-    /* Makes all from element `count` on -inf, for any count. */
+    /* Sets the elements from `count` on to -inf. Any count is allowed. */
     __device__ void cut(int count, const element_format<T> &format = element_format<T>()) {
         constexpr int PER_WORD = 4 / (int)sizeof(T);
 #pragma unroll
@@ -43,9 +43,9 @@ struct alignas(sizeof(T) * V) pack {
         }
     }
 
-    /* Makes the elements -inf whose byte is 0. */
+    /* Sets each element whose byte is 0 to -inf. */
     __device__ void exclude(unsigned bytes, const element_format<T> &format) {
-        /* the highest bit of each byte that is not 0; prmt spreads it */
+        /* sets the highest bit of each byte that is not 0; prmt spreads this bit */
         const unsigned not_zero = bytes | ((bytes & 0x7f7f7f7f) + 0x7f7f7f7f);
 #pragma unroll
         for (int w = 0; w < WORDS; w++) {
@@ -92,7 +92,7 @@ __device__ inline unsigned two_in_a_word(float low, float high, __nv_bfloat16) {
     return *(unsigned *)&both;
 }
 
-/* Results rounded to the packs' type. */
+/* Rounds results to the packs' type. */
 template <typename T, int V, int K, typename Real>
 __device__ __forceinline__ void round_to_packs(const Real *from, pack<T, V> (&to)[K],
                                                const element_format<T> &format) {
@@ -108,7 +108,8 @@ __device__ __forceinline__ void round_to_packs(const Real *from, pack<T, V> (&to
     }
 }
 
-/* Writes a pack; STREAM: evict-first, so that it does not displace what is still to be read. */
+/* Writes a pack. With STREAM the cache evicts it first, so it does not displace data still to be
+ * read. */
 template <bool STREAM, typename P>
 __device__ inline void write_pack(P *to, const P &value) {
     if constexpr (STREAM && sizeof(P) == sizeof(uint4))
@@ -119,7 +120,7 @@ __device__ inline void write_pack(P *to, const P &value) {
         *to = value;
 }
 
-/* The pack that begins `bytes` after `low` in the bytes of low and high; `bytes` is even. */
+/* The pack that begins `bytes` bytes into low and high, put side by side. `bytes` is even. */
 template <typename P>
 __device__ inline P between(const P &low, const P &high, int bytes) {
     constexpr int WORDS = P::WORDS;
@@ -141,18 +142,18 @@ __device__ inline P between(const P &low, const P &high, int bytes) {
     return out;
 }
 
-/* A row is aligned where it begins and ends with a pack. Which launches a kernel serves: those
- * whose rows are ALL aligned in all arrays; those of which NOT_ALL are; or EITHER, where each load
- * and store looks at the address of its row. */
+/* A row is aligned if it begins and ends with a pack. A kernel serves launches whose rows are ALL
+ * aligned in all arrays, launches where NOT_ALL are, or EITHER. With EITHER each load and store
+ * checks its row's address. */
 enum class alignment { ALL, NOT_ALL, EITHER };
 
-/* Whether all K chunks of a thread lie in the row, of which it has `left` elements. */
+/* Whether all K chunks of a thread are in the row, which has `left` elements from the first on. */
 template <int K, int STRIDE, int V>
 __device__ inline bool has_all(int left) {
     return left > place<STRIDE, V>(K * V - 1);
 }
 
-/* The place of a thread's last chunk that begins before `left`, and that chunk. */
+/* The place of a thread's last chunk that begins before `left`, and this chunk. */
 template <int K, int STRIDE, int V>
 __device__ inline int last_place(int left) {
     int k = left <= 0 ? 0 : (left - 1) / (STRIDE * V);

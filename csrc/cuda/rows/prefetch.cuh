@@ -1,7 +1,7 @@
-/* prefetch.cuh - prefetches rows of later blocks to the L2 cache, while this block's rows are on
- * their way. A block then waits for the cache alone, though its registers hold one row. Blocks
- * begin in the order of their rows, so each prefetches the row some way ahead: early enough for the
- * memory, and late enough not to displace what is still to be read. */
+/* prefetch.cuh - prefetches rows of later blocks to the L2 cache, while this block waits for its
+ * own rows. A later block then waits only for the cache, although its registers hold just one row.
+ * Blocks begin in the order of their rows, so each prefetches a row a fixed distance ahead: far
+ * enough for the memory to answer, and near enough not to displace data still to be read. */
 #ifndef ONS_PREFETCH_CUH
 #define ONS_PREFETCH_CUH
 
@@ -11,7 +11,7 @@
 
 constexpr int CACHE_LINE = 128; /* bytes */
 
-/* A warp prefetches those of `BYTES` bytes that lie before `end`. */
+/* A warp prefetches BYTES bytes, up to `end`. */
 template <int BYTES>
 __device__ __forceinline__ void fetch_bytes(const char *from, const char *end) {
     from += threadIdx.x % WARP * CACHE_LINE;

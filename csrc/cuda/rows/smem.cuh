@@ -1,18 +1,19 @@
-/* smem.cuh - rows without gaps that come to shared memory by bulk copies, which the hardware
- * makes on its own (sm_90 and later): no register is held while they fly, so that a row's elements
- * are on their way while the row before is still being summed up and written.
+/* smem.cuh - rows without gaps that bulk copies bring to shared memory (sm_90 and later). A copy in
+ * flight holds no register, so the next row's elements arrive while this row is still being summed
+ * and written.
  *
- * Each warp has a ring of slots of its own, each with an mbarrier that counts the bytes that are to
- * come, and asks for the elements of its share in the order in which it takes them, row after row:
- * a slot whose elements are in registers is asked to be filled again at once. What must hold:
+ * Each warp has its own ring of slots. Each slot has an mbarrier that counts the bytes to come. The
+ * warp requests the elements of its share in the order in which it takes them, row after row. As
+ * soon as a slot's elements are in registers, the warp requests the slot's next copy. What must
+ * hold:
  *
- *  - A bulk copy moves multiples of 16 bytes between addresses that are such multiples. So all
- *    whole 16 bytes that hold a slot's elements are copied, and the elements are read from where
- *    they begin in them. What lies before a row in its first 16 bytes, or behind it in its last, is
- *    memory of the same array or allocation, and goes unused. Nothing after the array's last
- *    whole 16 bytes is copied: the elements there are read one by one.
- *  - Lanes read a slot before they meet in __syncwarp, and only then lane 0 asks for the next copy.
- *    Elements that ordinary stores wrote to a slot need a fence as well. */
+ *  - A bulk copy moves multiples of 16 bytes between addresses that are multiples of 16. So it
+ *    copies all aligned 16-byte blocks that hold a slot's elements, and the elements are read from
+ *    their place in them. The bytes before the row and after it belong to the same array or
+ *    allocation, and are not used. Nothing after the array's last whole block is copied: the
+ *    elements there are read one by one.
+ *  - All lanes read a slot, then meet in __syncwarp, and only then lane 0 requests the next copy.
+ *    If ordinary stores wrote to a slot, a fence is needed too. */
 #ifndef ONS_SMEM_CUH
 #define ONS_SMEM_CUH
 
@@ -32,18 +33,18 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
     static constexpr int V = Rows::V, PACK = (int)sizeof(Pack);
 
    public:
-    /* Of a lane in a slot. */
+    /* Chunks of a lane in a slot, and slots of a tile. */
     static constexpr int CHUNKS = SLOT_BYTES / PACK / WARP, SLOTS = SMEM_CHUNKS / CHUNKS;
     static_assert(SLOTS * CHUNKS == SMEM_CHUNKS);
 
-    /* One kind of row for all that are not all aligned: with two the instructions would not stay in
-     * the cache. */
+    /* One kind of row for all rows that are not all aligned. With two kinds the instructions would
+     * not fit the cache. */
     template <typename Y>
     using row_to = std::conditional_t<ALIGNED == alignment::ALL, aligned_row<X, Y, false>,
                                       unaligned_row<X, Y>>;
 
-    /* `memory_` has SLOT_ROOM bytes for each of the warp's slots, `barriers_` an mbarrier. The warp
-     * takes row `row` and every `step`-th from there. */
+    /* `memory_` has SLOT_ROOM bytes for each of the warp's slots, `barriers_` an mbarrier for each.
+     * The warp takes row `row` and every `step`-th row after it. */
     __device__ rows_in_smem(const typename Rows::arguments &args_, const tiles_of_warp &share_,
                             unsigned char *memory_, uint64_t *barriers_, int slots_, int row,
                             int step_)
@@ -68,7 +69,7 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
         for (int i = 0; i < slots; i++) ask();
     }
 
-    /* What is taken is of this row from now on. */
+    /* From now on, register_tiles() and next() read this row. */
     __device__ auto enter(int row) {
         x = args.x + row * args.x_pitch;
         off = (int)((uintptr_t)x % 16);
@@ -96,7 +97,7 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
         return tile;
     }
 
-    /* The next slot of those behind them, which begins with chunk `begin`. */
+    /* The next slot after the register tiles. It begins with chunk `begin`. */
     __device__ __forceinline__ raw_tile<X, CHUNKS> next(int begin) {
         raw_tile<X, CHUNKS> tile(args.format);
         take(begin, tile.raw);
@@ -109,7 +110,7 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
         offset = share.begin(0) * PACK;
     }
 
-    /* Starts the copy to the warp's next slot, row after row, where one is free. */
+    /* Requests the copy to the warp's next slot, if rows are left. */
     __device__ void ask() {
         if (rows_left == 0) return;
         const uintptr_t from = (next_row + offset) & ~(uintptr_t)15;
@@ -136,7 +137,8 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
         }
     }
 
-    /* For a slot that may end with the row or after it, or after the array's last 16 bytes. */
+    /* For a slot that may end at or after the row's end, or after the array's last 16-byte
+     * block. */
     __device__ uint32_t bytes_at_end(uintptr_t from) const {
         const uintptr_t row_end = next_row + args.N * (int64_t)sizeof(X);
         uintptr_t end = next_row + offset + SLOT_BYTES;
@@ -146,8 +148,8 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
         return end > from ? (uint32_t)(end - from) : 0;
     }
 
-    /* This lane's chunks of the next slot, which begins with chunk `begin`; -inf after the row's
-     * end. The slot is free then. */
+    /* This lane's chunks of the next slot, which begins with chunk `begin`. They are -inf after the
+     * row's end. Frees the slot. */
     __device__ __forceinline__ void take(int begin, Pack *raw) {
         await();
         if ((uintptr_t)(x + args.N) > limit) take_end(begin);
@@ -184,7 +186,7 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
                 : "memory");
     }
 
-    /* The array's last elements, fewer than a warp's lanes, where they are of this slot. */
+    /* Reads the array's last elements, fewer than a warp's lanes, if they belong to this slot. */
     __device__ __forceinline__ void take_end(int begin) {
         const X *from = x + begin * V, *end = x + args.N;
         if (from + SLOT_BYTES / sizeof(X) < end) end = from + SLOT_BYTES / sizeof(X);
@@ -202,12 +204,12 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
     unsigned char *const memory;
     const uint32_t barriers;
     const int slots;
-    uintptr_t limit; /* the array's end, in whole 16 bytes */
-    /* what is taken */
+    uintptr_t limit; /* the end of the array's last 16-byte block */
+    /* for take() */
     const X *x;
     int off, taken = 0;
     uint32_t parity = 0;
-    /* what is copied next: the rows still to come, and the place in the first of them */
+    /* for ask(): the rows left, and the place in the first of them */
     int rows_left, step;
     uintptr_t next_row;
     int offset, position, asked = 0;

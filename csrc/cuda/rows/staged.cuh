@@ -1,8 +1,8 @@
 /* staged.cuh - the rows of a block, staged in shared memory. It serves short rows that lie one
- * after the other without gaps, in x as in y. Most of them begin between two packs, or have packs
- * of 8 bytes, half of what a lane can read at once. So a block copies all its rows to shared memory
- * in whole packs of 16 bytes, wherever each row begins. A lane takes its chunks from there, where
- * any address will do. The results go back in the same way. */
+ * after the other without gaps, in x and in y. Most of them begin between two packs, or have packs
+ * of 8 bytes, half of a lane's largest read. So a block copies all its rows to shared memory in
+ * whole packs of 16 bytes, wherever each row begins. A lane takes its chunks from there, where any
+ * address works. The results go back in the same way. */
 #ifndef ONS_STAGED_CUH
 #define ONS_STAGED_CUH
 
@@ -16,19 +16,19 @@ struct staged_arguments {
     const T *x;
     T *y;
     int64_t rows, N;
-    int64_t first_row; /* of this launch */
+    int64_t first_row; /* the first of this launch */
     element_format<T> format;
 };
 
-/* A lane's K chunks of a row in shared memory: every LANES-th. A thread reads and writes the
- * elements of its own chunks alone, so that its results may take their place as soon as it has
- * them. All chunks but the last are whole: K is the least that holds the row. */
+/* A lane's K chunks of a row in shared memory, every LANES-th chunk. A thread accesses only the
+ * elements of its own chunks, so it may overwrite them with its results at once. All chunks but the
+ * last are whole, since K is the smallest number that holds the row. */
 template <typename T, int K, int LANES>
 class staged_chunks {
    public:
     static constexpr int V = CHUNK<float>;
 
-    /* The row begins at `row`, between two words where `odd`. */
+    /* The row begins at `row`. If `odd`, that is in the middle of a word. */
     __device__ staged_chunks(T *row, int N, int chunk, bool odd_, const element_format<T> &format_)
         : first(row + chunk * V),
           left(N - (chunk + (K - 1) * LANES) * V),
@@ -86,10 +86,11 @@ class staged_chunks {
     }
 
    private:
-    static constexpr int PLACE = LANES * V; /* from a chunk to the next */
+    static constexpr int PLACE = LANES * V; /* elements from a chunk to the next */
 
-    /* Of a chunk of 16-bit elements the two that share a word are read and written as one, the
-     * first two or those between; and two alone, of which one is the last. */
+    /* A chunk of four 16-bit elements: two share a word, and are accessed as a word. They are the
+     * first two, or if `odd` the middle two. The other two are accessed alone; one of them is the
+     * last. */
     __device__ unsigned *two(int k) const { return (unsigned *)(first + odd + PLACE * k); }
     __device__ unsigned short *one(int k) const {
         return (unsigned short *)(first + (odd ? 0 : 2) + PLACE * k);
@@ -99,13 +100,13 @@ class staged_chunks {
     }
 
     T *first;
-    int left; /* elements from the last chunk's first one on */
+    int left; /* elements from the last chunk on */
     bool odd;
     const element_format<T> &format;
 };
 
-/* `rows` rows of an array x from row `first` on; the array may end earlier. Its results go to
- * args.y. `memory_`: staged_bytes, aligned. */
+/* `rows` rows of an array x from row `first` on; the array may end earlier. The results go to
+ * args.y. `memory_` has staged_bytes, aligned. */
 template <typename T>
 class staged_rows {
     static constexpr int PACK = 16, SIZE = (int)sizeof(T);
@@ -121,7 +122,7 @@ class staged_rows {
           end(before + (int)(args_.rows - first_ < rows ? args_.rows - first_ : rows) *
                            (int)args_.N * SIZE) {}
 
-    /* The two halves of read(), so that several of these can be under way at once. */
+    /* The two halves of read(), so that several copies can overlap. */
     __device__ void start() const {
         const char *from = (const char *)(x + first) - before;
         each_pack([&](int at) { __pipeline_memcpy_async(memory + at, from + at, PACK); });
@@ -132,23 +133,23 @@ class staged_rows {
         __pipeline_wait_prior(0);
         __syncthreads();
     }
-    /* To be called by the whole block. */
+    /* The whole block must call it. */
     __device__ void read() const {
         start();
         arrive();
     }
 
-    /* The block's row `r`. */
     __device__ T *row(int r) const { return (T *)(memory + before + r * (int)args.N * SIZE); }
 
-    /* The chunks of the block's row `r` from `chunk` on; after the last row anything. */
+    /* The chunks of the block's row `r` from `chunk` on. After the last row they may hold
+     * anything. */
     template <int K, int LANES>
     __device__ staged_chunks<T, K, LANES> chunks(int r, int chunk) const {
         const int N = (int)args.N, at = before + r * N * SIZE;
         return {(T *)(memory + at), N, chunk, at % 4 != 0, args.format};
     }
 
-    /* To be called by the whole block. */
+    /* The whole block must call it. */
     __device__ void write() const {
         char *to = (char *)(args.y + first) - before;
 #if __CUDA_ARCH__ >= 900
@@ -165,7 +166,7 @@ class staged_rows {
     }
 
    private:
-    /* Where the packs that belong to this block alone begin and end in `memory`. */
+    /* The packs that belong to this block alone begin and end at these bytes of `memory`. */
     __device__ int first_whole() const { return before > 0 ? PACK : 0; }
     __device__ int last_whole() const { return max(end / PACK * PACK, first_whole()); }
 
@@ -188,12 +189,12 @@ class staged_rows {
 
     const staged_arguments<T> &args;
     const T *x;
-    int64_t first; /* element of the array */
+    int64_t first; /* first element of the block's rows in the array */
     unsigned char *memory;
-    int before, end; /* of its bytes in `memory`, which begins with the pack of the first one */
+    int before, end; /* where they begin and end in `memory`, in bytes */
 };
 
-/* The shared memory, in bytes, of `rows` rows of N. */
+/* Bytes of shared memory for `rows` rows of N elements. */
 template <typename T>
 __host__ __device__ inline int staged_bytes(int64_t rows, int64_t N) {
     return (int)(rows * N * (int64_t)sizeof(T)) + 16;

@@ -1,6 +1,6 @@
-/* staged_gradient.cuh - staged_gradients: rows of both inputs, short, one after the other, most of
- * which begin between two packs. A block stages all its rows in shared memory at once (staged.cuh).
- * A lane takes its chunks from there, and the results take the place of y. */
+/* staged_gradient.cuh - staged_gradients: short rows of both inputs, one after the other; most
+ * begin between two packs. A block stages all its rows in shared memory (staged.cuh). A lane takes
+ * its chunks from there, and the results replace y. */
 #ifndef ONS_STAGED_GRADIENT_CUH
 #define ONS_STAGED_GRADIENT_CUH
 
@@ -19,7 +19,7 @@ class row_in_place {
           N(N_),
           chunks(row_, N_, threadIdx.x % LANES, (uintptr_t)row_ % 4 != 0, element_format<T>()) {}
 
-    /* 0 after the row's end. */
+    /* The elements after the row's end are 0. */
     __device__ __forceinline__ raw_tile<T, K> load() const {
         raw_tile<T, K> tile;
 #pragma unroll
@@ -45,8 +45,8 @@ class row_in_place {
     }
 
    private:
-    /* Calls whole(k) for the chunks that lie in the row, and one(e, where element e lies) for the
-     * elements of the last one. */
+    /* Calls whole(k) for the chunks that lie in the row, and one(e, address of element e) for the
+     * elements of the last chunk. */
     template <typename Whole, typename One>
     __device__ __forceinline__ void each(Whole whole, One one) const {
         const int first = threadIdx.x % LANES * V;
@@ -85,7 +85,7 @@ struct staged_gradients {
     static constexpr int V = CHUNK<float>;
     static constexpr bool IS_16_BIT = sizeof(T) == 2;
 
-    struct arguments : staged_arguments<T> { /* of y and of dx */
+    struct arguments : staged_arguments<T> { /* y and dx */
         const T *dy;
         float scale;
         ons_operation which;
@@ -95,8 +95,8 @@ struct staged_gradients {
 
     class staged_row {
        public:
-        /* Reads the rows of the block; when it goes, their results are written. All threads of the
-         * block have one. */
+        /* Reads the block's rows. The destructor writes their results. All threads of the block
+         * must have one. */
         __device__ explicit staged_row(const arguments &args_)
             : args(args_), y(rows_of(args_.x, memory())) {
             const staged_rows<T> dy = rows_of(args.dy, memory() + bytes());
@@ -135,7 +135,8 @@ struct staged_gradients {
             return {args, x, first(), Team::rows(), at};
         }
 
-        /* This thread's row of y; of dy where that begins so many elements later. */
+        /* This thread's row of y. With `later`, its row of dy, which begins so many elements
+         * later. */
         template <int K>
         __device__ row_in_place<T, LANES, K> of_y(int later = 0) const {
             return {y.row(Team::row_of_block()) + later, N};

@@ -1,13 +1,13 @@
 /* tile.cuh - tiles: a thread's chunks of a row between load and exponential, as they lie in memory
- * or in the arithmetic's type. A tile gives its elements, the largest of them, and which of them
- * `where` allows. */
+ * or in the arithmetic's type. A tile gives its elements, their largest, and which of them `where`
+ * allows. */
 #ifndef ONS_TILE_CUH
 #define ONS_TILE_CUH
 
 #include "../statistic/over_lanes.cuh"
 #include "packs.cuh"
 
-/* Two 16-bit elements in a word, compared as such. */
+/* Two 16-bit elements in a word, compared together. */
 template <typename X>
 using pair_of_16_bits = std::conditional_t<std::is_same_v<X, __half>, __half2, __nv_bfloat162>;
 
@@ -24,8 +24,8 @@ __device__ inline unsigned smaller_pair(unsigned a, unsigned b) {
     return *(unsigned *)&m;
 }
 
-/* K chunks as they lie in memory. Pairs of 16-bit elements are compared two at a time; so their
- * smallest costs less than to compare each with the floor. */
+/* K chunks as they lie in memory. 16-bit elements are compared in pairs, so finding the smallest
+ * costs less than comparing each with the floor. */
 template <typename X, int K_>
 struct raw_tile {
     using Real = typename compute_of<X>::type;
@@ -38,10 +38,10 @@ struct raw_tile {
     __device__ explicit raw_tile(const element_format<X> &format_ = element_format<X>())
         : format(format_) {}
 
-    /* Where the type is known. */
+    /* Only if the type is known at compile time. */
     __device__ Real element(int e) const { return raw[e / V].real(e % V); }
 
-    /* n elements from chunk `first` on. */
+    /* Converts n elements from chunk `first` on. */
     template <int n>
     __device__ __forceinline__ void take(Real (&x)[n], int first = 0) const {
         format.with([&](auto type) {
@@ -69,7 +69,7 @@ struct raw_tile {
         return format.with([&](auto type) { return smallest_as<decltype(type)>(); });
     }
 
-    /* The same of 16-bit elements that have that type. */
+    /* The same for 16-bit elements that are of type Type. */
     template <typename Type>
     __device__ Real largest_as() const {
         const pack<Type, 2> m = {{reduced(larger_pair<Type>)}};
@@ -81,7 +81,6 @@ struct raw_tile {
         return -larger(-m.real(0), -m.real(1));
     }
 
-    /* One of its chunks. */
     __device__ raw_tile<X, 1> chunk(int k) const { return part<1>(k); }
 
     /* N of its chunks, from chunk `first` on. */
@@ -96,7 +95,7 @@ struct raw_tile {
    private:
     static constexpr int WORDS = K * pack<X, V>::WORDS;
 
-    /* All words reduced to one, as two independent chains. */
+    /* Reduces all words to one, in two independent chains. */
     template <typename Reduce>
     __device__ unsigned reduced(Reduce reduce) const {
         constexpr int HALF = WORDS / 2;
@@ -130,7 +129,7 @@ struct tile_of_numbers {
     __device__ static allowed_bits<K * V> allowed() { return ~allowed_bits<K * V>(0); }
 };
 
-/* The same, and a bit for each that `where` allows. */
+/* The same, with a bit for each element that `where` allows. */
 template <typename Real_, int K_>
 struct real_tile : tile_of_numbers<Real_, K_> {
     using Real = Real_;
@@ -158,7 +157,7 @@ struct real_tile : tile_of_numbers<Real_, K_> {
     }
 };
 
-/* K chunks of 16-bit elements in the arithmetic's type, and the largest and smallest. */
+/* K chunks of 16-bit elements in the arithmetic's type, with the largest and the smallest. */
 template <int K>
 struct converted_tile : tile_of_numbers<float, K> {
     using tile_of_numbers<float, K>::x;
@@ -166,7 +165,7 @@ struct converted_tile : tile_of_numbers<float, K> {
 
     float extremes[2]; /* the largest, the smallest */
 
-    /* All that depends on the elements' type, behind one branch. */
+    /* Everything that depends on the elements' type, behind one branch. */
     __device__ explicit converted_tile(const raw_tile<any_16_bit, K> &tile) {
         tile.format.with([&](auto type) {
             extremes[0] = tile.template largest_as<decltype(type)>();
@@ -181,8 +180,8 @@ struct converted_tile : tile_of_numbers<float, K> {
     __device__ float smallest() const { return extremes[1]; }
 };
 
-/* The tile; in the arithmetic's type where it has at most CONVERTED_CHUNKS chunks of 16-bit
- * elements, which take twice the registers there. */
+/* Converts a tile of at most CONVERTED_CHUNKS chunks of 16-bit elements to the arithmetic's type,
+ * in which they take twice the registers. Returns any other tile as it is. */
 constexpr int CONVERTED_CHUNKS = 8;
 template <typename Tile>
 __device__ __forceinline__ Tile converted(const Tile &tile) {

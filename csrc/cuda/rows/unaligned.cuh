@@ -1,24 +1,23 @@
-/* unaligned.cuh - unaligned_row: a row that begins between two packs, in x or in y, or anywhere. */
+/* unaligned.cuh - unaligned_row: a row that may begin between two packs, in x or in y. */
 #ifndef ONS_UNALIGNED_CUH
 #define ONS_UNALIGNED_CUH
 
 #include "aligned.cuh"
 
 /* ------- A warp's tile of 16-bit elements. The 32 lanes take neighbouring chunks, K rounds. Reads
- * are of words, wherever they begin: those that overlap come from the L1 cache. Writes are of whole
- * packs. What depends on the place in a pack or in a word is a constant, so that to pick words
- * costs nothing. That place and `rounds`, in how many all 32 lanes have a whole chunk, are the same
- * in all lanes ------- */
+ * are of words, wherever they begin; overlapping reads come from the L1 cache. Writes are of whole
+ * packs. The place in a pack or in a word is a constant, so picking words costs nothing. This place
+ * and `rounds` are the same in all lanes ------- */
 
-/* In how many rounds all 32 lanes have a whole chunk. */
+/* Number of rounds in which all 32 lanes have a whole chunk. */
 template <int K, int V>
 __device__ inline int full_rounds(int left) {
     return min(left / (WARP * V), K);
 }
 
-/* Reads a lane's first `rounds` chunks, each by the words in which it lies; HALF: the first begins
- * in the middle of one. At most half a word of the row's neighbours or of other lanes' chunks is
- * read with them, and dropped. read_more starts other reads meanwhile. */
+/* Reads a lane's first `rounds` chunks, each by the words that hold it. With HALF the first chunk
+ * begins in the middle of a word. Up to half a word of neighbouring rows or chunks is read too, and
+ * dropped. read_more starts other reads meanwhile. */
 template <bool HALF, typename T, typename P, int K, typename Meanwhile>
 __device__ __forceinline__ void read_warp_tile(const T *from, int rounds, P (&raw)[K],
                                                Meanwhile read_more) {
@@ -39,15 +38,16 @@ __device__ __forceinline__ void read_warp_tile(const T *from, int rounds, P (&ra
                 HALF ? __funnelshift_r(word[k][i], word[k][(i + 1) % WORDS], 16) : word[k][i];
 }
 
-/* Writes a lane's first `rounds` chunks of a tile that begins BYTES after a pack, as the packs that
- * end in them. Each takes the end of the chunk before from the lane that has it. What comes before
- * the tile's first pack and after its last one is written element by element. */
+/* Writes a lane's first `rounds` chunks of a tile that begins BYTES bytes into a pack. A lane
+ * writes the packs that end in its chunks. It gets the end of the chunk before from the lane that
+ * has it. The elements before the tile's first pack and after its last pack are written one by
+ * one. */
 template <int BYTES, bool STREAM, typename T, int V, int K>
 __device__ __forceinline__ void write_warp_tile(T *to, int rounds, const pack<T, V> (&raw)[K]) {
     constexpr int BEFORE = BYTES / (int)sizeof(T), OWN = V - BEFORE;
     using P = pack<T, V>;
     const int lane = threadIdx.x % WARP;
-    P got = {}; /* from the last lane to the first: for its next chunk, or after the last one */
+    P got = {}; /* from the last lane to the first: the end of the chunk before its next one */
 #pragma unroll
     for (int k = 0; k < K; k++) {
         const P mine = raw[k];
@@ -76,11 +76,11 @@ __device__ __forceinline__ void write_warp_tile(T *to, int rounds, const pack<T,
 
 /* ------- Any row ------- */
 
-/* A row whose x or y begins between two packs. A whole warp reads its chunks element by element (16
- * bits: word by word, as above). Fewer lanes each read the pack in which their chunk begins and
- * get the chunk's end from the lane that reads the next one. A lane writes the pack that ends in
- * its chunk, with the end of the chunk before from the lane that has it. To be called by all the
- * STRIDE lanes that share the row. */
+/* A row whose x or y may begin between two packs. A whole warp reads its chunks element by element,
+ * or word by word for 16 bits, as above. Fewer lanes each read the pack in which their chunk
+ * begins, and get the chunk's end from the lane with the next pack. A lane writes the pack that
+ * ends in its chunk, with the end of the chunk before from the lane that has it. All STRIDE lanes
+ * that share the row must call these functions. */
 template <typename X, typename Y, typename Pointers = row_pointers<X, Y>>
 class unaligned_row : public aligned_row<X, Y, false, Pointers> {
     using base = aligned_row<X, Y, false, Pointers>;
@@ -112,7 +112,7 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
             if ((k > 0 || chunk > 0 || ahead == 0) && place<STRIDE, V>(k * V) - ahead + V <= left)
                 raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
         if (ahead > 0 && chunk == 0) raw[0] = base::edge(from, ahead, left + ahead);
-        /* the row's end, where it lies within a pack */
+        /* the row's end, if it lies within a pack */
         int end = last_place<K, STRIDE, V>(left + ahead);
         if (end > 0 || chunk > 0 || ahead == 0) {
             if (end < left + ahead && end + V > left + ahead) {
@@ -122,8 +122,8 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
                     if (k * (STRIDE * V) == end) raw[k] = last;
             }
         }
-        /* the last lane's next is the first lane's of the next round; in the last round it reads it
-         */
+        /* The last lane's next pack is the first lane's pack of the next round. In the last round
+         * it reads this pack itself. */
         const int after = place<STRIDE, V>((K - 1) * V) + V;
         if (lane == STRIDE - 1 && ahead > 0) {
             if (after - ahead + V <= left)
@@ -185,9 +185,10 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
                 last = mine;
             }
         }
-        /* Single elements: the beginning of the first chunk where no lane has the one before, the
-         * end of the last one where no lane has the next, and the end of the row; of a row that one
-         * lane has, what its last chunk's pack would have of the chunk before. */
+        /* Single elements: the beginning of the first chunk if no lane has the chunk before, the
+         * end of the last chunk if no lane has the next, and the end of the row. If one lane has
+         * the row, also the end of the chunk before the last, if the last chunk's pack is not
+         * written. */
         const bool packed = (has_first || end > 0) && end + own <= left;
         const bool next_packed =
             end + V + own <= left && (lane < STRIDE - 1 || end < place<STRIDE, V>((K - 1) * V));
@@ -222,7 +223,7 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
                                                    raw_tile<X, K> &tile) const {
         const int lane = threadIdx.x % WARP, left = elements_left(base::N, (chunk - lane) * V);
         const bool half = bytes % 4;
-        /* the word in which the last chunk ends is the row's too */
+        /* the word in which the last chunk ends must be the row's too */
         const int rounds = full_rounds<K, V>(left - half);
         const X *from = x + chunk * V;
         if (__all_sync(~0u, rounds == K)) {
@@ -276,7 +277,7 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
         });
     }
 
-    /* Calls body with the bytes, which are the same in all lanes, as a constant. */
+    /* Calls body with `bytes` as a constant. It is the same in all lanes. */
     template <typename T, int BYTES = 0, typename Body>
     __device__ __forceinline__ static void with_shift(int bytes, Body body) {
         if constexpr (BYTES + sizeof(T) < sizeof(pack<T, V>))
@@ -285,7 +286,7 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
         body(std::integral_constant<int, BYTES>());
     }
 
-    /* Calls body with `half`, which is the same in all lanes, as a constant. */
+    /* Calls body with `half` as a constant. It is the same in all lanes. */
     template <typename Body>
     __device__ __forceinline__ static void with_half(bool half, Body body) {
         if (__all_sync(~0u, half))
@@ -294,7 +295,7 @@ class unaligned_row : public aligned_row<X, Y, false, Pointers> {
             body(std::false_type());
     }
 
-    /* A word of another of the lanes that share the row. */
+    /* A word of another lane that shares the row. */
     template <int STRIDE>
     __device__ static unsigned of_lane(unsigned mine, int lane) {
         return __shfl_sync(~0u, mine, lane, STRIDE);

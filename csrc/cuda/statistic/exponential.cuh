@@ -1,18 +1,18 @@
-/* exponential.cuh - e^x relative to a reference, for thousands of x at a time, and what it costs to
- * change the reference.
+/* exponential.cuh - e^x relative to a reference, for thousands of x at a time, and the change of a
+ * reference.
  *
- * The reference of a maximum m is 2^c with c = ceil(m * log2(e)), an integer: to move from one to
- * another is an exact power of two. With shift = MAGIC + LIFT - c, the integer n = rint(x *
+ * The reference of a maximum m is 2^c with the integer c = ceil(m * log2(e)), so changing a
+ * reference is an exact power of two. With shift = MAGIC + LIFT - c, the integer n = rint(x *
  * log2(e)) appears in the low bits of t = x * log2(e) + shift. Then e^x = 2^n * 2^f with f = x *
- * log2(e) - n, taken from the two parts of log2(e), so that neither m nor an offset of the row
- * enters the rounding of 2^f; and the bits of t give the lifted exponential e^x * 2^(LIFT - c).
- * What must hold:
+ * log2(e) - n. f is computed from the two parts of log2(e), so neither m nor an offset of the row
+ * enters the rounding of 2^f. The bits of t give the lifted exponential e^x * 2^(LIFT - c). What
+ * must hold:
  *
- *  - |n| and |c| are below 2^22, the room that MAGIC leaves: rows with |m| > LARGEST have an
- *    anchor, a number near m that they are taken relative to. x minus that is exact wherever e^(x -
- *    m) is not 0;
- *  - a lifted exponential is a normal number: `floor` sees to it. An element at the floor, as one
- *    of -inf is, becomes 0 when it is finished. */
+ *  - |n| and |c| are below 2^22, the room that MAGIC leaves. Rows with |m| > LARGEST have an
+ *    anchor, a number near m that is subtracted from x first. The difference is exact wherever
+ *    e^(x - m) is not 0.
+ *  - A lifted exponential is a normal number. `floor` ensures that. An element at the floor, such
+ *    as -inf, becomes 0 when it is finished. */
 #ifndef ONS_EXPONENTIAL_CUH
 #define ONS_EXPONENTIAL_CUH
 
@@ -55,7 +55,7 @@ struct arithmetic<float> {
         return __uint_as_float(__float_as_uint(power) + (__float_as_uint(t) << BITS));
     }
 
-    /* 2^k; 0 where that is not a normal number. */
+    /* 2^k, or 0 if it is not a normal number. */
     __device__ static float power(int k) { return __int_as_float((max(k, -127) + 127) << BITS); }
 };
 
@@ -88,20 +88,20 @@ struct arithmetic<double> {
     }
 };
 
-/* The largest |m| whose reference is a power of two; and whether m is ordinary, one of these. NaN
- * is not. On the CPU, which counts n in eighths, fewer are: here all of float16 is. */
+/* The largest |m| whose reference is a power of two. An ordinary m is at most that; NaN is not
+ * ordinary. The CPU counts n in eighths, so its limit is lower. Here all of float16 is ordinary. */
 constexpr float LARGEST = 2.5e6f;
 template <typename Real>
 __device__ inline bool is_ordinary(Real m) {
     return fabs(m) <= (Real)LARGEST;
 }
 
-/* e^x * 2^(LIFT - c), for the x that are not far above c * ln2. */
+/* e^x * 2^(LIFT - c), for x that are not far above c * ln2. */
 template <typename Real>
 struct exponentials {
     Real shift, floor;
 
-    /* biased_c: MAGIC + c. All of these are integers that a Real holds. */
+    /* biased_c is MAGIC + c. All of these are integers that a Real holds. */
     __device__ explicit exponentials(Real biased_c) {
         using A = arithmetic<Real>;
         shift = (2 * A::MAGIC + A::LIFT) - biased_c;
@@ -110,22 +110,22 @@ struct exponentials {
 
     __device__ Real operator()(Real x) const { return from_floor_on(fmax(x, floor)); }
 
-    /* Where it is known that x is not below the floor. */
+    /* For x that is known not to be below the floor. */
     __device__ Real from_floor_on(Real x) const {
         Real t = fma(x, arithmetic<Real>::LOG2_E, shift);
         return arithmetic<Real>::lifted(x, t, t - shift);
     }
 };
 
-/* The anchor of a maximum m that is not ordinary: the multiple of 8 from m on, so that a maximum
- * that rises step by step seldom moves it. */
+/* The anchor of a maximum m that is not ordinary: the next multiple of 8. So a maximum that rises
+ * step by step seldom moves the anchor. */
 template <typename Real>
 __device__ inline Real anchor_of(Real m) {
     return ceil(m / 8) * 8;
 }
 
-/* What the elements of a row with the maximum m are relative to: the anchor, which is subtracted
- * first, and 2^c. Any will do where there is no element, or nothing but -inf. */
+/* What the elements of a row with maximum m are relative to: the anchor, which is subtracted first,
+ * and 2^c. If the row has no element above -inf, any reference will do. */
 template <typename Real>
 struct reference {
     Real anchor;
@@ -136,8 +136,9 @@ struct reference {
           exponential(is_ordinary(m) ? arithmetic<Real>::biased_c(m) : arithmetic<Real>::MAGIC) {}
 };
 
-/* The factor from exponentials relative to `from` to those relative to `to`, which is not smaller,
- * times 2^UP: a power of two, unless one is anchored; 0 where it is not a normal number. */
+/* The factor that moves exponentials from the reference of `from` to that of `to`, times 2^UP. `to`
+ * is not smaller. The factor is a power of two, unless one of the two has an anchor. It is 0 if it
+ * is not a normal number. */
 template <int UP = 0, typename Real>
 __device__ inline Real rescale(Real from, Real to) {
     using A = arithmetic<Real>;

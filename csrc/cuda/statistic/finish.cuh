@@ -1,4 +1,5 @@
-/* finish.cuh - what is kept of a row's elements until its state is known, and their results. */
+/* finish.cuh - keeps a row's elements or exponentials until its state is known, and turns them into
+ * results. */
 #ifndef ONS_FINISH_CUH
 #define ONS_FINISH_CUH
 
@@ -18,7 +19,7 @@ __device__ __forceinline__ auto keep_and_sum(const Tile &tile, const Reference &
         return sum_exponentials<How>(tile, to);
 }
 
-/* Makes results of what is kept of a row, which is relative to the maximum `own`. */
+/* Makes results from the kept part of a row, which is relative to the maximum `own`. */
 template <typename Op, typename Real, ons_keep = Op::KEEPS>
 class finish_of;
 
@@ -29,7 +30,7 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
    public:
     finish_of() = default;
 
-    /* Where they are relative to the row's own maximum. */
+    /* If the kept part is relative to the row's own maximum. */
     __device__ explicit finish_of(const row_constants<Real> &row)
         : factor(1), first(row.first * A::LOWERED), second(row.second * A::LOWERED) {}
 
@@ -38,8 +39,8 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
             *this = near(own, row);
             return;
         }
-        /* Where the exponentials lie far below the row's, they are moved first: a moved factor
-         * would leave the normal numbers, its product with them would not. */
+        /* If the exponentials lie far below the row's reference, they are moved first. A moved
+         * factor would not be a normal number, but its product with them is. */
         constexpr int UP = A::SUBNORMAL;
         const Real moved = rescale<UP>(own, row.m);
         Real with_factor = A::power(-UP) * A::LOWERED;
@@ -52,7 +53,7 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
     __device__ explicit finish_of(state<Real> row) : finish_of(constants_of<Op>(row)) {}
     __device__ finish_of(Real own, state<Real> row) : finish_of(own, constants_of<Op>(row)) {}
 
-    /* The same where is_near holds. */
+    /* The same if is_near() is true. */
     __device__ static finish_of near(Real own, const row_constants<Real> &row) {
         finish_of finish;
         const Real with_factor = A::power(A::difference(A::biased_c(own), row.biased_c) - A::LIFT);
@@ -62,7 +63,8 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
         return finish;
     }
 
-    /* Whether both are ordinary, and the factor can absorb the distance of their references. */
+    /* Whether both maxima are ordinary, and the factor can absorb the distance of their
+     * references. */
     __device__ static bool is_near(Real own, const row_constants<Real> &row) {
         return is_ordinary(own) && A::difference(A::biased_c(own), row.biased_c) >= -A::SUBNORMAL;
     }
@@ -86,7 +88,7 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
     Real factor, first, second;
 };
 
-/* Elements are relative to nothing. */
+/* Elements have no reference. */
 template <typename Op, typename Real>
 class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
    public:
@@ -109,8 +111,8 @@ class finish_of<Op, Real, ONS_KEEP_ELEMENTS> {
     Real first, second;
 };
 
-/* Replaces what one of Ops keeps of a row, or of columns, by results. `row`: what finish_of takes.
- * Returns the result of an excluded element. */
+/* Turns what an operation of Ops keeps of a row, or of columns, into results. `row` is passed to
+ * finish_of. Returns the result of an excluded element. */
 template <typename Ops, typename M, typename Real, int n, typename... Of>
 __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n],
                                             const Of &...row) {
@@ -122,7 +124,8 @@ __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n
     return excluded;
 }
 
-/* Fills x with the results of a tile in Op, by its row's numbers; `to` is the row's maximum. */
+/* Fills x with the results of a tile in Op. `row` has the constants of its row, and `to` is
+ * relative to the row's maximum. */
 template <typename Op, typename Tile, typename Real, int n>
 __device__ __forceinline__ void finish_tile(const Tile &tile, const reference<Real> &to,
                                             const row_constants<Real> &row, Real (&x)[n]) {
@@ -133,7 +136,6 @@ __device__ __forceinline__ void finish_tile(const Tile &tile, const reference<Re
     finish_of<Op, Real>{row}(x);
 }
 
-/* The constants of a row in one of Ops. */
 template <typename Ops, typename Real>
 __device__ inline row_constants<Real> constants_in(ons_operation operation,
                                                    const state<Real> &row) {
@@ -143,7 +145,7 @@ __device__ inline row_constants<Real> constants_in(ons_operation operation,
     return constants;
 }
 
-/* Writes the value of row `index` of this launch, where there is one. */
+/* Writes the value of row `index` of this launch, if the row exists. */
 template <typename Op, typename Arguments, typename Row, typename Real>
 __device__ __forceinline__ void put_value(const Arguments &args, int64_t index, bool writes,
                                           const Row &row, const state<Real> &total) {

@@ -1,5 +1,5 @@
-/* gradient_sum.cuh - the statistic of an operation that takes a gradient: the sum of the products
- * of the row's elements and their gradients, or of the gradients (sum_in_double.cuh). */
+/* gradient_sum.cuh - the statistic of an operation that takes a gradient: the sum of the gradients,
+ * or of the products of elements and gradients (sum_in_double.cuh). */
 #ifndef ONS_GRADIENT_SUM_CUH
 #define ONS_GRADIENT_SUM_CUH
 
@@ -8,7 +8,7 @@
 #include "sum_in_double.cuh"
 
 struct gradient_sum {
-    static constexpr bool FILLS_X = false; /* nothing is kept but the tile */
+    static constexpr bool FILLS_X = false; /* only the tile is kept */
 
     template <typename Tile>
     __device__ static const Tile &as_held(const Tile &tile) {
@@ -26,18 +26,18 @@ struct gradient_sum {
     __device__ static const Sum &of_row(const Sum &whole) {
         return whole;
     }
-    /* A function: the result of element e. */
+    /* Returns a function of e: the result of element e. */
     template <typename Op, typename Tile, typename Sum>
     __device__ static auto results(const Tile &tile, const Sum &sum) {
         return tile.template results<Op>(sum.rounded());
     }
 };
 
-/* ------- The operations: the file of an operation NAME defines here a struct NAME. It has
+/* ------- The operations: the file of an operation NAME defines a struct NAME here, with
  *
  *   ADDS_PRODUCTS                    whether the row adds up dy * y, or dy
- *   row(sum, power, first, second)   two numbers that its elements need of the row
- *   element(dy, y, first, second, power)    a result times power, a power of two ------- */
+ *   row(sum, power, first, second)   computes the two constants of a row
+ *   element(dy, y, first, second, power)   a result times power, a power of two ------- */
 
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     struct operation_##name {                                 \

@@ -1,4 +1,4 @@
-/* max_sum.cuh - the statistic of softmax: the largest element first, then the sum of the
+/* max_sum.cuh - the statistic of softmax: first the largest element, then the sum of the
  * exponentials relative to it. */
 #ifndef ONS_MAX_SUM_CUH
 #define ONS_MAX_SUM_CUH
@@ -6,7 +6,7 @@
 #include "finish.cuh"
 
 struct max_sum {
-    /* Whether finish() puts the results into x; else results() gives them one by one. */
+    /* Whether finish() puts the results into x. Otherwise results() returns them one by one. */
     static constexpr bool FILLS_X = true;
 
     /* The form in which a tile is held. */
@@ -21,13 +21,13 @@ struct max_sum {
         return largest{tile.largest()};
     }
 
-    /* The sum, as a part; x gets what Op keeps of the elements, relative to m. */
+    /* The sum, as a part. x receives what Op keeps of the elements, relative to m. */
     template <typename Op, typename How, typename Tile, typename M, typename Real, int n>
     __device__ __forceinline__ static auto sum(const Tile &tile, const M &m, Real (&x)[n]) {
         return keep_and_sum<Op, How>(tile, reference(m), x);
     }
 
-    /* What the elements, or the one value, need of their row. */
+    /* What the results need to know of their row. */
     template <typename Op, typename Real>
     __device__ static auto of_row(const state<Real> &whole) {
         if constexpr (Op::ONE_A_ROW)
@@ -36,8 +36,8 @@ struct max_sum {
             return constants_of<Op>(whole);
     }
 
-    /* Replaces what is kept, which is relative to m, by results. of_row: what the function of that
-     * name gives; the whole state where all that share a row are near. */
+    /* Replaces the kept part, which is relative to m, by results. of_row comes from the function of
+     * that name. If all threads of a row are near each other, of_row is the row's state. */
     template <typename Op, bool ONE_REFERENCE, typename Tile, typename M, typename OfRow,
               typename Real, int n>
     __device__ __forceinline__ static void finish(const Tile &, const M &m, const OfRow &of_row,

@@ -1,18 +1,18 @@
-/* merge.cuh - how pairs (m, d) merge: two of them, those of the lanes of a warp, and any number
- * that lie in memory (Milakov and Gimelshein, arXiv 1805.02867, section 3.1). */
+/* merge.cuh - merges pairs (m, d): two pairs, the pairs of a warp's lanes, or any number of pairs
+ * in memory (Milakov and Gimelshein, arXiv 1805.02867, section 3.1). */
 #ifndef ONS_MERGE_CUH
 #define ONS_MERGE_CUH
 
 #include "pair.cuh"
 #include "sum_in_double.cuh"
 
-/* The state of what one thread has seen so far of a long row, tile by tile. */
+/* The state of a thread that reads a long row tile by tile. */
 template <typename Real>
 struct running_state {
     Real m = -arithmetic<Real>::infinity();
     long_sum<Real> sum;
 
-    /* Makes m the maximum, and d relative to it. */
+    /* Makes `to` the maximum, and d relative to it. */
     __device__ void raise(Real to) {
         Real factor = rescale(m, to);
         sum.d *= factor;
@@ -23,15 +23,15 @@ struct running_state {
     __device__ state<Real> rounded() const { return {m, sum.rounded()}; }
 };
 
-/* ------- How two merge ------- */
+/* ------- Merging two pairs ------- */
 
-/* sum_over_lanes of a warp, of any numbers from 0 on, in the scale of the largest. Fixed point has
- * no inf and NaN, which `naive` may give. */
+/* sum_over_lanes of a warp, for numbers that are not negative, in the scale of the largest. Fixed
+ * point cannot hold inf and NaN, which `naive` may give. */
 __device__ inline float sum_over_warp_in_scale(float v) {
     float top = max_over_lanes<WARP>(v);
     if (!isfinite(top)) return top;
-    /* Times 2^up the largest is between 64 and 128. Where it is below 2^-120, the sum counts as 0.
-     * No sum of exponentials is 2^121 or more. */
+    /* Times 2^up the largest is between 64 and 128. If it is below 2^-120, the sum counts as 0. No
+     * sum of exponentials reaches 2^121. */
     int exponent = min(__float_as_int(top) >> 23, 247), up = 133 - exponent;
     if (exponent < 7) return 0;
     return sum_over_lanes<WARP>(v * arithmetic<float>::power(up)) * arithmetic<float>::power(-up);
@@ -44,7 +44,7 @@ __device__ inline state<Real> merge_over_lanes(state<Real> mine) {
     return {m, sum_over_warp_in_scale(mine.d * rescale(mine.m, m))};
 }
 
-/* The state of all parts, by a warp: the largest m first, so that each d is rescaled once. */
+/* A warp merges all parts: it finds the largest m first, so each d is rescaled once. */
 template <typename Real>
 __device__ inline state<Real> merge_by_warp(const state<Real> *parts, int count) {
     const int lane = threadIdx.x % WARP;
@@ -58,7 +58,7 @@ __device__ inline state<Real> merge_by_warp(const state<Real> *parts, int count)
     return {m, sum_over_warp_in_scale(sum.rounded())};
 }
 
-/* The state of parts begin, begin + step, and so on before `end`, in that order. */
+/* Merges the parts begin, begin + step, and so on before `end`, in this order. */
 template <typename Real>
 __device__ inline state<Real> merge_some(const state<Real> *parts, int begin, int end, int step) {
     state<Real> all = begin < end ? parts[begin] : empty_state<Real>();
@@ -72,10 +72,10 @@ __device__ inline state<Real> merge_some(const state<Real> *parts, int begin, in
     return all;
 }
 
-/* The same of the parts of a row that warps hold in registers. Such a row has at most 2^19
- * elements, and a part some 2^11. Where all maxima are ordinary, a fixed_sum takes each d relative
- * to the largest maximum, times 2^-MERGE_SHIFT: a part then adds at most 32, the row at most 2^13,
- * and the sum is no smaller than 2^-7. */
+/* merge_by_warp for the parts of a row that warps hold in registers. Such a row has at most 2^19
+ * elements, and a part about 2^11. If all maxima are ordinary, a fixed_sum adds up the d, each
+ * relative to the largest maximum, times 2^-MERGE_SHIFT. A part then adds at most 32 and the row at
+ * most 2^13, and the sum is at least 2^-7. */
 constexpr int MERGE_SHIFT = 6;
 template <typename Real>
 __device__ inline state<Real> merge_held_by_warp(const state<Real> *parts, int count) {

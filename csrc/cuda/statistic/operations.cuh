@@ -1,25 +1,25 @@
-/* operations.cuh - what an operation on a row alone is on a GPU. The operations themselves are
- * files of csrc/op. gradient_sum.cuh has the operations that take a gradient.
+/* operations.cuh - the operations on a row alone, for a GPU. Their files are in csrc/op.
+ * gradient_sum.cuh has the operations that take a gradient.
  *
- * The file of an operation NAME defines here a struct NAME. Where the result has the row's shape,
- * it has
+ * The file of an operation NAME defines a struct NAME here. If the result has the row's shape, the
+ * struct has
  *
- *   row(state, first, second)        two numbers that the elements need of the row, one of them NaN
- *                                    where the whole row is
- *   element(kept, first, second)     a result, from what is kept: the exponential, or the element.
+ *   row(state, first, second)        computes the two constants of a row; one of them is NaN if the
+ *                                    whole row is
+ *   element(kept, first, second)     a result, from what is kept: the exponential or the element.
  *                                    Exponentials are moved to the row's reference by a power of
- *                                    two that both numbers are multiplied by
- *   plain_row(d), plain_element(kept, row)    the same by the formula itself, for `naive`: from the
- *                                    sum of the exponentials, and from the plain exponential or the
+ *                                    two, by which both constants are multiplied
+ *   plain_row(d), plain_element(kept, row)    the same by the plain formula, for `naive`: from the
+ *                                    sum of the exponentials, and from the exponential or the
  *                                    element
  *
- * and where it is one value a row
+ * If the result is one value a row, it has
  *
  *   value(state)
  *   plain_row(d)                     as above
  *
- * A kernel serves all operations of such a kind, and learns at run time which it is: row_shaped or
- * one_a_row. */
+ * A kernel serves all operations of one kind, row_shaped or one_a_row, and learns at run time which
+ * operation to run. */
 #ifndef ONS_OPERATIONS_CUH
 #define ONS_OPERATIONS_CUH
 
@@ -41,8 +41,8 @@ __device__ inline int split_power(double d, double *z) {
     return (int)n;
 }
 
-/* log((1 + f) / (1 - f)) = 2 * atanh(f), |f| < 0.172, by Taylor's series: the first term that is
- * left out is below 2^-28 of the sum, in double 2^-56. */
+/* log((1 + f) / (1 - f)) = 2 * atanh(f) for |f| < 0.172, by Taylor's series. The first omitted term
+ * is below 2^-28 of the sum, in double 2^-56. */
 __device__ inline float log_of_ratio(float f) {
     const float s = f * f;
     float p = 2.0f / 9;
@@ -59,16 +59,16 @@ __device__ inline double log_of_ratio(double f) {
     return fma(f * s, p, 2 * f);
 }
 
-/* log(sum(e^(x - m))) of a row whose m is finite; anything where it is not. d is relative to a
- * power of two or to an anchor (exponential.cuh); no offset of the row enters the rounding. Where
- * the other elements are far below the largest, their sum is found first: so a row of one element
- * gives exactly 0, and none less. No call and no branch: the elements keep their registers. */
+/* log(sum(e^(x - m))) of a row with a finite m; any number otherwise. d is relative to a power of
+ * two or to an anchor (exponential.cuh), and no offset of the row enters the rounding. The sum
+ * without the largest element is found first. So a row of one element gives exactly 0, and no row
+ * gives less. There is no call and no branch, so the elements keep their registers. */
 template <typename Real>
 __device__ inline Real log_of_sum(const state<Real> &row) {
     using A = arithmetic<Real>;
     const reference<Real> to(row.m);
     const Real largest = to.exponential(row.m - to.anchor) * A::LOWERED;
-    const Real others = fmax(row.d - largest, (Real)0); /* a d from elsewhere may be below */
+    const Real others = fmax(row.d - largest, (Real)0); /* a given d may be too small */
     const bool near = others < (Real)0.4 * largest;
     const Real c = is_ordinary(row.m) ? A::biased_c(row.m) - A::MAGIC : 0;
     Real z;
@@ -78,7 +78,7 @@ __device__ inline Real log_of_sum(const state<Real> &row) {
     return whole + fma(steps, A::LN2_LOW, log_of_ratio(f));
 }
 
-/* The line of each operation. */
+/* Base of each operation, with the facts of its line. */
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     struct operation_##name {                                 \
         static constexpr bool ONE_A_ROW = false;              \
@@ -103,7 +103,7 @@ struct one_a_row {
     static constexpr bool ONE_A_ROW = true;
     static constexpr ons_keep KEEPS = ONS_KEEP_NOTHING;
 
-    /* Calls put with the value of the operation, or with the pair. */
+    /* Calls put with the operation's value, or with the pair. */
     template <typename Real, typename Put>
     __device__ static void value(ons_operation operation, const state<Real> &row, Put put) {
         switch (operation) {
@@ -132,11 +132,11 @@ struct one_a_row {
 #define OF_ROW(code) code
 #define OF_VALUE(code)
 
-/* ------- A kernel of several operations: what all of them do, it has once ------- */
+/* ------- A kernel of several operations has their common code once ------- */
 
 struct several_operations {};
 
-/* Those whose result has the row's shape. */
+/* The operations whose result has the row's shape. */
 struct row_shaped : several_operations {
     using statistic = max_sum;
     static constexpr bool ONE_A_ROW = false;
@@ -157,8 +157,8 @@ struct row_shaped : several_operations {
 #undef OF_VALUE
 #undef OF_PAIR
 
-/* Calls body(an operation of Ops). one_a_row and a single operation are given to body as they are.
- */
+/* Calls body(an operation of Ops). If Ops is one_a_row or a single operation, body gets Ops
+ * itself. */
 template <typename Ops, typename Body>
 __device__ __forceinline__ void with_operation([[maybe_unused]] ons_operation operation,
                                                Body body) {

@@ -1,5 +1,5 @@
-/* over_lanes.cuh - maxima and sums over the LANES lanes of a warp that share a row, a power of two.
- * fixed_sum adds up in fixed point, long_sum keeps what it rounds away. */
+/* over_lanes.cuh - maxima and sums over the LANES lanes of a warp that share a row; LANES is a
+ * power of two. fixed_sum adds in fixed point, and long_sum keeps what it rounds away. */
 #ifndef ONS_OVER_LANES_CUH
 #define ONS_OVER_LANES_CUH
 
@@ -9,12 +9,12 @@
 __device__ inline int warp_of_block() { return threadIdx.x / WARP; }
 __device__ inline int warps_of_block() { return blockDim.x / WARP; }
 
-/* The elements of a chunk: 16 bytes of the arithmetic's type. */
+/* Elements in a chunk: 16 bytes of the arithmetic's type. */
 template <typename Real>
 constexpr int CHUNK = 16 / sizeof(Real);
 
-/* The first chunk of this lane where the lanes of warps share a row, K chunks each: the part of the
- * row's `warp`-th warp is K times 32 chunks, and a lane has every 32nd of these. */
+/* The first chunk of this lane, if the lanes of warps share a row, K chunks a lane. The part of the
+ * row's warp number `warp` is K * 32 chunks, and a lane has every 32nd of them. */
 template <int K>
 __device__ inline int chunk_of_lane(int warp) {
     return warp * (K * WARP) + threadIdx.x % WARP;
@@ -31,7 +31,7 @@ __device__ inline float larger(float a, float b) {
 }
 __device__ inline double larger(double a, double b) { return ons_larger(a, b); }
 
-/* A long sum, and what it rounded away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B). */
+/* A long sum, and the part that it rounded away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B). */
 template <typename Real>
 struct long_sum {
     Real d = 0, d_low = 0;
@@ -42,13 +42,13 @@ struct long_sum {
         d = sum;
     }
 
-    /* d_low is NaN where d is inf. */
+    /* If d is inf, d_low is NaN. */
     __device__ Real rounded() const { return isfinite(d) ? d + d_low : d; }
 };
 
 #if __CUDA_ARCH__ >= 800
-/* An int in the order of the floats, NaN last: one instruction then reduces a warp. larger()
- * gives the positive NaN alone. */
+/* An int in the order of the floats, NaN last, so one instruction reduces a warp. larger() returns
+ * only the positive NaN. */
 __device__ inline int in_order(float v) {
     int bits = __float_as_int(v);
     return bits ^ (bits >> 31 & 0x7fffffff);
@@ -86,9 +86,9 @@ __device__ inline int count_over_lanes(int v) {
     return v;
 }
 
-/* A sum in fixed point of numbers between 0 and 128, which stays below 2^16. Adding ONES or PARTS
- * to a number leaves its digits in the low bits. Each number is rounded to 2^-38; the order of the
- * additions does not matter. value() rounds twice more. */
+/* A sum in fixed point of numbers between 0 and 128; the sum stays below 2^16. Adding ONES or PARTS
+ * to a number leaves its digits in the low bits. Each number is rounded to 2^-38, and the order of
+ * the additions does not matter. value() rounds twice more. */
 class fixed_sum {
    public:
     fixed_sum() = default;
@@ -110,10 +110,10 @@ class fixed_sum {
         return {count_over_lanes<LANES>(high), count_over_lanes<LANES>(low)};
     }
 
-    /* The same sum with low digits from 0 to below 2^23, which would be a high one. The digits of
-     * each number are within 2^22 of 0: those of 511 numbers fit an int, more are carried on the
-     * way. There is one way to write a sum like this, whatever it was added up from, and room for
-     * those of 2^8 more. */
+    /* The same sum with low digits from 0 to below 2^23; 2^23 would be a high digit. The digits of
+     * each number are within 2^22 of 0, so 511 numbers fit an int; for more numbers, carry on the
+     * way. A carried sum has only one representation, however it was added up, and 2^8 of them can
+     * be added. */
     __device__ fixed_sum carried() const { return {high + (low >> 23), low & ((1 << 23) - 1)}; }
 
     __device__ float value() const { return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f); }

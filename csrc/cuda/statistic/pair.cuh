@@ -1,11 +1,11 @@
-/* pair.cuh - the pair (m, d) of a row or of a part of one, as it is handed on, and what the
- * elements need to know of their row once they have it. */
+/* pair.cuh - the pair (m, d) of a row or of a part, the pair that callers exchange, and the
+ * constants of a row. */
 #ifndef ONS_PAIR_CUH
 #define ONS_PAIR_CUH
 
 #include "parts.cuh"
 
-/* The largest element, NaN if one is, and the sum of the exponentials relative to it. */
+/* The largest element, NaN if any element is, and the sum of the exponentials relative to it. */
 template <typename Real>
 struct state {
     Real m, d;
@@ -18,7 +18,7 @@ __device__ inline state<Real> empty_state() {
     return {-arithmetic<Real>::infinity(), 0};
 }
 
-/* What a near group knows of its row, from the values of its two parts. */
+/* The state of a near group, from the values of its two parts. */
 template <typename M>
 __device__ inline state<M> whole(const M &m, const M &d) {
     return {m, d};
@@ -32,9 +32,9 @@ __device__ inline Pair whole(const Pair &pair, nothing) {
     return pair;
 }
 
-/* ------- The pair as it is handed on (state.h), whose d is relative to something else ------- */
+/* ------- The pair that callers exchange (state.h). Its d has another reference ------- */
 
-/* The factor that takes d from the reference of m on a GPU to that of state.h. It is exact where
+/* The factor that moves d from the GPU's reference of m to the reference of state.h. It is exact if
  * both are powers of two. */
 template <typename Real>
 __device__ inline double factor_to_pair(Real m, bool back = false) {
@@ -54,7 +54,7 @@ __device__ inline ons_pair pair_of(const state<Real> &row) {
     return ons_pair_of((double)row.m, (double)row.d * factor);
 }
 
-/* m is rounded to the arithmetic's type first. */
+/* Rounds m to the arithmetic's type first. */
 template <typename Real>
 __device__ inline state<Real> state_of(const ons_pair &pair) {
     const Real m = (Real)pair.m;
@@ -62,14 +62,14 @@ __device__ inline state<Real> state_of(const ons_pair &pair) {
     return {m, (Real)(pair.d * ons_pair_factor(pair.m, (double)m) * factor)};
 }
 
-/* ------- What the elements of a row need to know. Op is an operation (operations.cuh) ------- */
+/* ------- The constants of a row. Op is an operation (operations.cuh) ------- */
 
 template <typename Real>
 struct alignas(16) row_constants {
-    Real m, first, second; /* the latter two by the operation */
+    Real m, first, second; /* the operation defines first and second */
     Real biased_c;         /* of an ordinary m, else NOT_ORDINARY */
 
-    /* Farther above the biased c of every ordinary m than exponentials can be moved. */
+    /* A biased c far above that of every ordinary m, so that no exponential can be moved to it. */
     static constexpr Real NOT_ORDINARY = arithmetic<Real>::MAGIC + (Real)0x1p23;
 };
 

@@ -1,10 +1,10 @@
 /* parts.cuh - a part is the maximum or the sum of some threads' elements. Parts merge until every
  * thread of a row has the row's own. A part has
  *
- *   over_lanes<LANES>()       the part of LANES neighbouring lanes, in all of them
- *   by_warp(parts, count)     the part of `count` others in shared memory, 32 or fewer, in all
- *                             lanes of a warp; static
- *   value()                   the number that it stands for
+ *   over_lanes<LANES>()          the part of LANES neighbouring lanes, in all of them
+ *   by_warp(parts, count)        the part of `count` others in shared memory, 32 or fewer, in all
+ *                                lanes of a warp; static
+ *   value()                      its number
  *
  * fixed_sum (over_lanes.cuh) and sum_in_double (sum_in_double.cuh) are parts too. */
 #ifndef ONS_PARTS_CUH
@@ -12,7 +12,7 @@
 
 #include "over_lanes.cuh"
 
-/* Where nothing needs to be known before a row is added up. */
+/* For a statistic that needs nothing before the sum. */
 struct nothing {
     template <int LANES>
     __device__ nothing over_lanes() const {
@@ -21,7 +21,7 @@ struct nothing {
     __device__ nothing value() const { return {}; }
 };
 
-/* The largest element; of several columns that of each (rows/columns.cuh). */
+/* The largest element. For several columns, the largest of each (rows/columns.cuh). */
 template <typename M>
 struct largest {
     M m;
@@ -38,7 +38,7 @@ struct largest {
 template <typename M>
 largest(M) -> largest<M>;
 
-/* A sum of exponentials, which are not lifted. */
+/* A sum of exponentials that are not lifted. */
 template <typename Real>
 struct lowered_sum {
     Real d;
@@ -70,8 +70,8 @@ struct lifted_sum {
     __device__ Real value() const { return lowered().value(); }
 };
 
-/* A fixed_sum that is carried after each merge. It holds 2^15 elements, of which the digits of a
- * fixed_sum would be more than an int holds. */
+/* A fixed_sum that is carried after each merge. It holds 2^15 elements; the digits of so many would
+ * overflow the int of a fixed_sum. */
 struct carried_sum : fixed_sum {
     carried_sum() = default;
     __device__ explicit carried_sum(const fixed_sum &sum) : fixed_sum(sum.carried()) {}

@@ -1,13 +1,13 @@
 /* running_pair.cuh - the statistic of online_block: the pair (m, d) runs over a thread's chunks one
- * by one (arXiv 1805.02867, algorithm 3), and nothing is kept of them but the tile. */
+ * by one (arXiv 1805.02867, algorithm 3). Only the tile is kept. */
 #ifndef ONS_RUNNING_PAIR_CUH
 #define ONS_RUNNING_PAIR_CUH
 
 #include "finish.cuh"
 #include "merge.cuh"
 
-/* One tile of algorithm 3: takes the maximum so far, moves the sum to it, and adds the tile. x gets
- * the tile's exponentials, relative to that maximum. */
+/* One tile of algorithm 3: raises the running maximum, moves the sum to it, and adds the tile. x
+ * receives the tile's exponentials, relative to this maximum. */
 template <typename Tile, typename Real, int n>
 __device__ inline void online_step(running_state<Real> &so_far, const Tile &tile, Real (&x)[n]) {
     Real m = larger(so_far.m, tile.largest());
@@ -43,7 +43,7 @@ struct running_pair {
     __device__ static const Tile &as_held(const Tile &tile) {
         return tile;
     }
-    /* The pair of the whole tile. It is the same in all operations. */
+    /* The pair of the whole tile. It is the same for all operations. */
     template <typename Tile>
     __device__ __forceinline__ static auto part(const Tile &tile) {
         using Real = typename Tile::Real;

@@ -1,7 +1,7 @@
-/* sum_in_double.cuh - what a row adds up for an operation that takes a gradient: the products of
- * two numbers, or numbers of either sign. The sum is taken in double. Products of float are exact
- * there; a product of double, and the sum of such, is two doubles (Ogita, Rump and Oishi, Accurate
- * sum and dot product, algorithm 5.3). So what cancels does not show in the results. */
+/* sum_in_double.cuh - the sum of a row for an operation that takes a gradient: of products of two
+ * numbers, or of numbers of either sign. The sum is a double. Products of float are exact in
+ * double. A product of doubles, and a sum of them, is two doubles (Ogita, Rump and Oishi, Accurate
+ * sum and dot product, algorithm 5.3). So cancellation does not show in the results. */
 #ifndef ONS_SUM_IN_DOUBLE_CUH
 #define ONS_SUM_IN_DOUBLE_CUH
 
@@ -10,7 +10,7 @@
 template <typename Real>
 struct sum_in_double;
 
-/* What both have: they are parts (parts.cuh). */
+/* Common functions of both specializations. Both are parts (parts.cuh). */
 template <typename Sum>
 struct sum_part {
     template <int LANES>
@@ -20,7 +20,7 @@ struct sum_part {
         for (int lanes = LANES / 2; lanes > 0; lanes /= 2) sum.add(sum.of_lane_across(lanes));
         return sum;
     }
-    /* Of any number of parts. */
+    /* Merges any number of parts. */
     __device__ static Sum by_warp(const Sum *parts, int count) {
         Sum sum;
 #pragma unroll 1
@@ -47,7 +47,7 @@ struct sum_in_double<float> : sum_part<sum_in_double<float>> {
     }
     __device__ double rounded() const { return d; }
 
-    /* As two doubles, the sum and what it rounded away, which others take and give. */
+    /* The sum and what it rounded away, as the two doubles that callers exchange. */
     __device__ void put(double *two) const { two[0] = d, two[1] = 0; }
     __device__ static sum_in_double from(const double *two) {
         return sum_in_double(isfinite(two[0]) ? two[0] + two[1] : two[0]);
@@ -70,7 +70,7 @@ struct sum_in_double<double> : sum_part<sum_in_double<double>> {
             add(sum_in_double{x, 0});
         }
     }
-    /* Two-sum (Knuth, TAOCP 2, 4.2.2, theorem B). Both ways round it is the same. */
+    /* Two-sum (Knuth, TAOCP 2, 4.2.2, theorem B). Exchanging the two sums gives the same bits. */
     __device__ void add(const sum_in_double &other) {
         const double sum = __dadd_rn(d, other.d), part = sum - d;
         d_low = (d_low + other.d_low) + ((d - (sum - part)) + (other.d - part));
@@ -79,7 +79,7 @@ struct sum_in_double<double> : sum_part<sum_in_double<double>> {
     __device__ sum_in_double of_lane_across(int lanes) const {
         return {__shfl_xor_sync(~0u, d, lanes), __shfl_xor_sync(~0u, d_low, lanes)};
     }
-    /* An infinite sum has rounded NaN away. */
+    /* If the sum is infinite, d_low is NaN. */
     __device__ double rounded() const { return isfinite(d) ? d + d_low : d; }
 
     __device__ void put(double *two) const { two[0] = d, two[1] = d_low; }

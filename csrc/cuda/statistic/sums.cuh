@@ -1,5 +1,5 @@
-/* sums.cuh - how a thread takes the exponentials of its tile and adds them up. A tile is what the
- * rows make of a thread's chunks (rows/tile.cuh). */
+/* sums.cuh - exponentiates a thread's tile and adds it up. A tile is a thread's chunks
+ * (rows/tile.cuh). */
 #ifndef ONS_SUMS_CUH
 #define ONS_SUMS_CUH
 
@@ -14,9 +14,9 @@ __device__ __forceinline__ auto sum_as_tree(int begin, Make make) {
         return sum_as_tree<n / 2>(begin, make) + sum_as_tree<n - n / 2>(begin + n / 2, make);
 }
 
-/* How the exponentials of a thread's chunks are added up. in_a_tree: as one tree. in_any_order: a
- * tree for each chunk, and fixed point for the chunks, so that the sum depends neither on the
- * number of chunks nor on the number of threads; float64 has one tree there too. */
+/* How a thread adds up the exponentials of its chunks. in_a_tree: as one tree. in_any_order: a tree
+ * for each chunk, then fixed point over the chunks, so the sum depends neither on the number of
+ * chunks nor on the number of threads. In float64 both use one tree. */
 struct in_a_tree {
     template <int n, typename Real, typename Make>
     __device__ __forceinline__ static lifted_sum<Real> sum(Make make, Real) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ auto sum_of_chunks(const Tile &tile, Make make) {
     }
 }
 
-/* Whether no element of a tile is below the floor. It is false where the test would cost too much
+/* Whether no element of a tile is below the floor. It is false if the test would cost too much
  * (HAS_SMALLEST). Whole warps call it. */
 template <typename Tile, typename Real>
 __device__ __forceinline__ bool is_above_floor(const Tile &tile, const reference<Real> &to) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ auto take_and_sum(const Tile &tile, const reference<R
     return How::template sum<n>([&](int e) { return exponential(x[e] - to.anchor); }, Real());
 }
 
-/* The sum of the lifted exponentials of a tile, of which nothing is kept. */
+/* The sum of the lifted exponentials of a tile. Nothing is kept. */
 template <typename How = in_a_tree, typename Tile, typename Real>
 __device__ __forceinline__ auto sum_exponentials(const Tile &tile, const reference<Real> &to) {
     const exponentials<Real> &exponential = to.exponential;

@@ -1,5 +1,5 @@
-/* arrivals.cuh - the states of a cluster's blocks, sent from each to all through distributed shared
- * memory and counted where they arrive (sm_90 and later). */
+/* arrivals.cuh - each block of a cluster sends its states to all blocks through distributed shared
+ * memory, and counts the bytes that arrive (sm_90 and later). */
 #ifndef ONS_ARRIVALS_CUH
 #define ONS_ARRIVALS_CUH
 
@@ -9,7 +9,7 @@
 
 #if __CUDA_ARCH__ >= 900
 
-/* The next three read anew each time: they need no register meanwhile. */
+/* The next three read the register anew at each call, so they occupy no register in between. */
 __device__ inline uint32_t cluster_index() {
     uint32_t index;
     asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(index));
@@ -45,11 +45,11 @@ __device__ inline uint32_t in_block(uint32_t address, uint32_t rank) {
     return there;
 }
 
-/* The barrier that counts the bytes which arrive in this block. Nobody may send before all blocks
- * of the cluster have made theirs ready: say_ready and await_ready come between, and the loads of
- * a row can be under way meanwhile. The first arrival is relaxed, because the fence has published
- * the barrier; with release it would wait for all that the block has under way. Bytes may arrive
- * before it is said how many they will be: the barrier's phase ends when both have come. */
+/* A barrier that counts the bytes that arrive in this block. A block may send only after all blocks
+ * of the cluster have made their barriers ready. say_ready and await_ready ensure that; a row's
+ * loads can run in between. say_ready is relaxed, because the fence has published the barrier. With
+ * release it would wait for all pending loads of the block. Bytes may arrive before announce() is
+ * called: the barrier's phase ends after both. */
 class arrivals {
    public:
     __device__ void make_ready() {
@@ -67,7 +67,7 @@ class arrivals {
         asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
     }
 
-    /* How many bytes will arrive in this block. */
+    /* Sets the number of bytes that will arrive in this block. */
     __device__ void announce(uint32_t bytes) {
         if (threadIdx.x == 0)
             asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
@@ -76,8 +76,8 @@ class arrivals {
                          : "memory");
     }
 
-    /* Stores a value of 8, 16 or 32 bytes at the same place of another block, and counts it there.
-     */
+    /* Stores a value of 8, 16 or 32 bytes at the same place in another block, and counts it
+     * there. */
     template <typename T>
     __device__ void send(const T *to, uint32_t rank, const T &value) {
         const uint32_t at = in_block(shared_address(to), rank),
@@ -103,8 +103,8 @@ class arrivals {
         }
     }
 
-    /* Waits until all announced bytes are here; `parity` is 0 the first time, then 1, 0, and so on.
-     */
+    /* Waits until all announced bytes have arrived. `parity` is 0 the first time, then 1, 0, and so
+     * on. */
     __device__ void await(uint32_t parity = 0) {
         uint32_t done = 0;
         while (!done)

@@ -1,6 +1,5 @@
 /* block.cuh - the team of a block: its warps share a row. They meet through shared memory, once for
- * each part. The sum is in fixed point, so
- * that its bits do not depend on the number of warps. */
+ * each part. The sum is in fixed point, so its bits do not depend on the number of warps. */
 #ifndef ONS_TEAM_BLOCK_CUH
 #define ONS_TEAM_BLOCK_CUH
 

@@ -1,6 +1,6 @@
 /* cluster.cuh - the team of a cluster: the warps of its blocks share a row (sm_90 and later). The
- * lanes of a warp are near each other. Each warp sends its part to every block, and waits for
- * the parts of all. They need no barrier of the block. */
+ * lanes of a warp are near each other. Each warp sends its part to every block, and waits for the
+ * parts of all warps. No barrier of the block is needed. */
 #ifndef ONS_TEAM_CLUSTER_CUH
 #define ONS_TEAM_CLUSTER_CUH
 
@@ -12,12 +12,12 @@
 
 #if __CUDA_ARCH__ >= 900
 
-/* Which warp of the cluster this is, read anew each time. */
+/* The number of this warp in the cluster, read anew at each call. */
 __device__ inline int warp_of_cluster() {
     return (int)(cluster_rank() * warps_of_block()) + thread_of_block() / WARP;
 }
 
-/* The parts lie in shared memory, that of warp `w` of block `r` at r * warps + w. */
+/* The parts lie in shared memory. The part of warp w of block r is at r * warps + w. */
 template <typename Rows>
 class cluster {
    public:
@@ -31,7 +31,7 @@ class cluster {
         arrivals::say_ready();
     }
 
-    /* Both are read anew each time. */
+    /* Both are read anew at each use. */
     struct index_of_row {
         __device__ operator int64_t() const { return cluster_index(); }
     };
@@ -60,7 +60,7 @@ class cluster {
         arrivals::await_ready();
         const int parted = warps_of_row();
         arrived.announce(parted * sizeof mine);
-        /* a block that still has warps */
+        /* only to a block that still has warps */
         const int to = thread_of_block() % WARP;
         if (to * warps_of_block() < parted) arrived.send(parts + warp(), to, mine);
         arrived.await();

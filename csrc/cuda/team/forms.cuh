@@ -1,26 +1,26 @@
-/* forms.cuh - who merges pairs (m, d), for the methods that read a row several times: the lanes of
- * a warp, then the warps of a block.
+/* forms.cuh - merges pairs (m, d) over the lanes of a warp, then over the warps of a block, for the
+ * methods that read a row several times.
  *
- * A row has two forms. In the row form the lanes of a warp take neighbouring chunks of one row; in
- * the column form, for an axis that is not the last, they take 32 neighbouring rows, a row a lane,
- * so that what a warp reads lies side by side too. Either way warp u of those that share a row
- * takes its u-th K * LANES_ALONG chunks, and a lane of it every STRIDE-th: the order of every
- * sum is fixed by the length of the row, and the addresses of a thread's chunks lie constants
- * apart. */
+ * A row has two forms. In the row form, the lanes of a warp take neighbouring chunks of one row. In
+ * the column form, for an axis that is not the last, they take 32 neighbouring rows, one row a
+ * lane. So a warp's reads lie side by side in both forms. Warp u of those that share a row takes
+ * its u-th K * LANES_ALONG chunks, and each lane takes every STRIDE-th of them. So the order of
+ * every sum depends only on the length of the row, and the addresses of a thread's chunks differ by
+ * constants. */
 #ifndef ONS_FORMS_CUH
 #define ONS_FORMS_CUH
 
 #include "../statistic/merge.cuh"
 
-/* ------- Who shares a row. Each of these says which of the block's rows is this thread's, and
- * which chunks of it ------- */
+/* ------- Who shares a row. Each struct gives this thread's row of the block, and its chunks of the
+ * row ------- */
 
-/* Row form: all the block's threads a row. */
+/* Row form: all threads of the block share one row. */
 struct block_a_row {
     static constexpr int ROWS = 1, STRIDE = WARP, LANES_ALONG = WARP;
 
     __device__ static int row() { return 0; }
-    /* The first chunk of this lane, in the part of the row's `warp`-th warp. */
+    /* The first chunk of this lane, in the part of warp number `warp` of the row. */
     template <int K>
     __device__ static int chunk(int warp) {
         return chunk_of_lane<K>(warp);
@@ -29,18 +29,18 @@ struct block_a_row {
     __device__ static state<Real> merge_warp(state<Real> mine) {
         return merge_over_lanes(mine);
     }
-    /* The place of a part's state among those of all; and whether this thread writes it. */
+    /* The place of a part's state, and whether this thread writes it. */
     __device__ static int slot(int part) { return part; }
     __device__ static bool writes() { return threadIdx.x % WARP == 0; }
 
-    /* The state of the row from those of its parts, in their order. */
+    /* Merges the states of a row's parts, in their order. */
     template <typename Real>
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         return merge_by_warp(parts, count);
     }
 };
 
-/* Column form: a lane of each warp a row, 32 rows a block. */
+/* Column form: a block has 32 rows, and each lane of a warp has one of them. */
 struct block_of_columns {
     static constexpr int ROWS = WARP, STRIDE = 1, LANES_ALONG = 1;
 
@@ -60,7 +60,7 @@ struct block_of_columns {
     __device__ static int slot(int part) { return part * ROWS + row(); }
     __device__ static bool writes() { return true; }
 
-    /* Of a strip's states and results, those of this lane's column, and of this thread's. */
+    /* Of a strip's states and results, the one of this lane's column and of this thread. */
     __device__ static int own_column() { return row(); }
     template <typename Real>
     __device__ static state<Real> own(Real m, Real d) {
@@ -96,8 +96,8 @@ __device__ inline Real merge_long(const state<Real> *parts, int lane, int count,
     return sum.rounded();
 }
 
-/* Merges the parts of every row of a strip, part p of row r at parts[p * ROWS + r]. Lane `lane` of
- * a row's calls take(row, lane, state). To be called by the whole block. */
+/* Merges the parts of every row of a strip; part p of row r is parts[p * ROWS + r]. Each lane
+ * `lane` of a row's MERGERS calls take(row, lane, state). The whole block must call it. */
 template <int ROWS, typename Real, typename Take>
 __device__ inline void merge_strip(const state<Real> *parts, int count, Take take) {
 #pragma unroll 1
@@ -112,8 +112,8 @@ __device__ inline void merge_strip(const state<Real> *parts, int count, Take tak
     }
 }
 
-/* The states of a thread's rows from those of the block's warps. `parts` are in shared memory, one
- * for each warp and row; nobody may write to them before the next barrier of the block. */
+/* Merges the states of the block's warps for each of a thread's rows. `parts` is shared memory with
+ * a state for each warp and row. No thread may write to it before the next barrier of the block. */
 template <typename Form, typename State, typename Real>
 __device__ inline State merge_block(State warp, state<Real> *parts) {
     constexpr int ROWS = Form::ROWS;
@@ -126,7 +126,7 @@ __device__ inline State merge_block(State warp, state<Real> *parts) {
         parts[Form::slot(warp_of_block())] = warp;
         __syncthreads();
         merge_strip<ROWS>(parts, warps_of_block(), [&](int row, int lane, const state<Real> &all) {
-            __syncwarp(); /* the other lanes of the row have read it */
+            __syncwarp(); /* the other lanes of the row have read parts[row] */
             if (lane == 0) parts[row] = all;
         });
         __syncthreads();

@@ -1,5 +1,5 @@
-/* lanes.cuh - the team of lanes: LANES of a warp share a row, and a block has several. Nothing but
- * shuffles between them. */
+/* lanes.cuh - the team of lanes: LANES lanes of a warp share a row, and a block has several rows.
+ * The lanes exchange by shuffles alone. */
 #ifndef ONS_TEAM_LANES_CUH
 #define ONS_TEAM_LANES_CUH
 
@@ -32,7 +32,7 @@ struct lanes {
     }
 };
 
-/* Column form: a lane a row. */
+/* Column form: each lane has a row. */
 struct lane_a_column : lanes<1> {
     using sums = in_a_tree;
 };

@@ -1,19 +1,17 @@
-/* strips_of_columns.cuh - the teams of a strip of columns, held by the warps of a block or a
- * cluster: each lane has the state of a part of one column (Form::own). All parts of a column meet
- * in one place, where a few lanes merge them and make of them what every thread that has elements
- * of the column needs.
- */
+/* strips_of_columns.cuh - the teams of a strip of columns, which the warps of a block or a cluster
+ * hold. Each lane has the state of a part of one column (Form::own). A few lanes merge all parts of
+ * a column, and compute from them what each thread with elements of the column needs. */
 #ifndef ONS_STRIP_CUH
 #define ONS_STRIP_CUH
 
 #include "cluster.cuh"
 #include "forms.cuh"
 
-/* How far apart the parts of two columns lie: odd, so that a warp writes to all banks. */
+/* Distance between the parts of two columns. It is odd, so that a warp writes to all banks. */
 __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }
 
-/* merge_strip (forms.cuh) of parts that are held in registers, as in merge_held_by_warp; part p of
- * row r is at parts[r * next + p]. */
+/* merge_strip (forms.cuh) for parts that are held in registers, like merge_held_by_warp. Part p of
+ * row r is parts[r * next + p]. */
 template <int ROWS, typename Real, typename Take>
 __device__ inline void merge_held_strip(const state<Real> *parts, int count, int next, Take take) {
     using A = arithmetic<Real>;
@@ -58,8 +56,8 @@ __device__ inline void merge_held_strip(const state<Real> *parts, int count, int
     }
 }
 
-/* What the teams of a strip share. Form: block_of_columns or block_of_packs. The lanes near each
- * other are those that have elements of the same columns in one warp. */
+/* Base of the teams of a strip. Form is block_of_columns or block_of_packs. The lanes of a warp
+ * that have elements of the same columns are near each other. */
 template <typename Form>
 struct strip {
     static constexpr int STRIDE = Form::STRIDE;
@@ -73,7 +71,7 @@ struct strip {
     }
 };
 
-/* A block has all of a strip, and at most so many warps. */
+/* A block of at most WARPS warps has the whole strip. */
 template <typename Form, typename Real, int WARPS>
 struct strip_of_block : strip<Form> {
     __device__ static int64_t row() { return (int64_t)blockIdx.x * Form::ROWS + Form::row(); }
@@ -115,7 +113,7 @@ struct strip_of_block : strip<Form> {
         row_constants<Real> made[WARP];
         state<Real> parts[WARP * column_stride(WARPS)];
     };
-    /* One for all operations of a kernel. */
+    /* All operations of a kernel share it. */
     __device__ static memory &shared_memory() {
         __shared__ memory shared;
         return shared;
@@ -126,12 +124,12 @@ struct strip_of_block : strip<Form> {
     }
 };
 
-/* In a cluster of few blocks each merges its own part of every column and sends it to all. In a
- * larger one all parts of a column go to one block, which sends the result to all: two exchanges,
- * but less to merge. Both are functions of the row's length. */
+/* In a cluster of few blocks, each block merges its own part of every column and sends it to all.
+ * In a larger cluster, all parts of a column go to one block, which sends the result to all. That
+ * takes two exchanges, but less merging. The choice depends only on the row's length. */
 __host__ __device__ constexpr bool are_few(int blocks) { return blocks <= MERGERS; }
 
-/* The shared memory of a strip in each block: what is made of its columns, then states. */
+/* Bytes of shared memory of a strip in each block: the constants of its columns, then states. */
 template <typename Real>
 constexpr int strip_bytes(int blocks, int warps) {
     const int shared_out = (WARP + blocks - 1) / blocks * column_stride(blocks * warps);
@@ -155,7 +153,7 @@ class strip_of_cluster : public strip<Form> {
         arrivals::say_ready();
     }
 
-    /* Both are read anew each time. */
+    /* Both are read anew at each use. */
     struct index_of_row {
         __device__ operator int64_t() const {
             return (int64_t)cluster_index() * Form::ROWS + Form::row();
@@ -172,7 +170,7 @@ class strip_of_cluster : public strip<Form> {
     }
     __device__ static bool writes() { return warp_of_cluster() == 0; }
 
-    /* To be called by the whole cluster, once. */
+    /* The whole cluster must call it, once. */
     template <typename M, typename Make>
     __device__ auto far(const M &m, Real d, Make make) {
         using Made = decltype(make(state<Real>()));
@@ -208,7 +206,7 @@ class strip_of_cluster : public strip<Form> {
         __syncthreads();
     }
 
-    /* Column c is merged by block c % blocks, and there by warp c / blocks % warps. */
+    /* Block c % blocks merges column c, by its warp c / blocks % warps. */
     template <typename Made, typename Make>
     __device__ void merge_share(int blocks, int column, const state<Real> &own, Made *of_columns,
                                 Make make) {
@@ -234,7 +232,7 @@ class strip_of_cluster : public strip<Form> {
 
     unsigned char *made;
     state<Real> *states;
-    arrivals &arrived, &answered; /* states, and what is made of them */
+    arrivals &arrived, &answered; /* count states, and results */
 };
 
 #endif

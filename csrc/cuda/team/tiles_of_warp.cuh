@@ -1,6 +1,6 @@
-/* tiles_of_warp.cuh - which tiles of a row a warp has in cluster_smem: first REGISTER_TILES
- * neighbours in registers, then tiles in turn with the other warps, block by block. Two blocks
- * differ by one tile a warp at most. The order of every sum follows from this. */
+/* tiles_of_warp.cuh - the tiles of a row that a warp has in cluster_smem. First REGISTER_TILES
+ * neighbouring tiles in registers, then tiles in turn with the other warps, block by block. The
+ * warps of two blocks differ by at most one tile. The order of every sum follows from this. */
 #ifndef ONS_TILES_OF_WARP_CUH
 #define ONS_TILES_OF_WARP_CUH
 
@@ -10,8 +10,9 @@ constexpr int REGISTER_TILES = CLUSTER_CHUNKS / SMEM_CHUNKS;
 constexpr int SMEM_TILE = SMEM_CHUNKS * WARP; /* in chunks */
 
 struct tiles_of_warp {
-    int warp, turn, warps; /* its number along the row, and in turn; of how many */
-    int tiles;             /* that have elements of the row */
+    int warp, turn, warps; /* this warp's number along the row, its number in turn, and the number
+                            * of warps */
+    int tiles;             /* tiles with elements of the row */
 
     __device__ tiles_of_warp(int chunks, int block, int blocks)
         : warp(block * warps_of_block() + warp_of_block()),
@@ -24,7 +25,8 @@ struct tiles_of_warp {
         if (rest > 0) tiles += (rest + warps - 1) / warps;
     }
 
-    /* The chunk in which tile `t` begins; a lane's first is as many chunks on. */
+    /* The chunk in which tile t begins. A lane's first chunk is this chunk plus the lane's
+     * number. */
     __device__ int begin(int t) const {
         return (t < REGISTER_TILES ? warp * REGISTER_TILES + t : t * warps + turn) * SMEM_TILE;
     }

@@ -1,10 +1,10 @@
-/* topk/block.cu - fused_block of the operation that selects: a row stays in the registers of a
- * block. The k-th largest of its tops, the largest elements of parts of it, bounds the k-th element
- * from below. Where k is small, these are those of MAX_SUBSETS subsets of lanes, which one warp
- * puts in order; else those of every thread, or of every chunk, or where these are too few all
- * elements, which are counted in ranges. Where a bound leaves too many elements, it is found by
- * halving what is between two of them. The elements from there on are listed in shared memory, and
- * put in order.
+/* topk/block.cu - fused_block of the operation that selects. A row stays in the registers of a
+ * block. The block takes tops, the largest elements of parts of the row. The k-th largest top
+ * bounds the k-th element from below. The parts depend on k: for a small k, MAX_SUBSETS subsets of
+ * lanes, whose tops one warp puts in order; for a larger k, the elements of each thread, then each
+ * chunk, and last each element. The block counts these in ranges. If too many elements are from the
+ * bound on, bound_by_counting (select.cuh) finds a better bound. The block lists the elements from
+ * the bound on in shared memory and puts them in order.
  *
  * Moves 1 read of N. Stops at TOPK_BLOCK_THREADS threads of TOPK_CHUNKS chunks. */
 #include "launch.cuh"
@@ -15,10 +15,12 @@
 #include "signs.cuh"
 #include "tops.cuh"
 
-/* Subsets of a block's lanes, equally many in each warp, and the largest k that they bound. */
+/* The number of subsets of a block's lanes, equally many in each warp, and the largest k for which
+ * they are used. */
 enum { MAX_SUBSETS = 2 * WARP, MAX_K_BY_SUBSETS = 24 };
 
-/* The k-th largest of their tops, by the first warp: put, find, kth, with barriers between. */
+/* The first warp finds the k-th largest top of the subsets. Call put, find, then read kth, with a
+ * barrier between each two. */
 template <typename Real>
 struct tops_of_subsets {
     Real tops[MAX_SUBSETS], kth;
@@ -42,7 +44,7 @@ struct tops_of_subsets {
     }
 };
 
-/* The bound of a k for which the chunks are too few: by all elements. */
+/* The bound for a k that has too few chunks: it counts all elements. */
 template <typename Key, typename Tile>
 __device__ __noinline__ Key bound_of_elements(const Tile &tile, uint32_t first, uint32_t N,
                                               uint32_t k) {
@@ -53,7 +55,7 @@ __device__ __noinline__ Key bound_of_elements(const Tile &tile, uint32_t first, 
     });
 }
 
-/* The bits of the elements from a bound on. */
+/* A bit for each element that is from the bound on. */
 template <typename Tile, typename Key>
 __device__ __forceinline__ unsigned bits_from(const Tile &tile, const bound<Key> &from,
                                               uint32_t first, uint32_t N) {
@@ -70,7 +72,7 @@ __device__ __forceinline__ unsigned bits_from(const Tile &tile, const bound<Key>
     return bits;
 }
 
-/* Adds a thread's elements that have a bit to the block's list, as far as there is room. */
+/* Adds a thread's elements whose bit is set to the block's list, until the list is full. */
 template <typename Tile, typename Rows, typename Entry>
 __device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int64_t row,
                                           unsigned bits, uint32_t first, Entry *list,
@@ -87,12 +89,12 @@ __device__ __forceinline__ void list_bits(const topk_arguments<Rows> &args, int6
     }
 }
 
-/* How many blocks fit a multiprocessor. */
+/* Number of blocks that fit a multiprocessor. */
 template <typename Rows>
 constexpr int BLOCKS_OF = 2;
 template <typename X, alignment ALIGNED>
 constexpr int BLOCKS_OF<contiguous_rows<X, ALIGNED>> =
-#if __CUDA_ARCH__ == 750 /* 1024 threads find room */
+#if __CUDA_ARCH__ == 750 /* It has room for 1024 threads. */
     2;
 #else
     sizeof(X) == 2 ? 3 : 2;
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     if (by_subsets) {
         from.key = key_of(subsets.kth);
     } else {
-        /* so that twice k elements or fewer are from the bound on */
+        /* chosen so that at most about 2 k elements are from the bound on */
         const bool few = 2 * k <= N / (K * V), many = 8 * k > 5 * (N / V);
         Key tops[K] = {few ? own : 0};
         if (!few && !many) {

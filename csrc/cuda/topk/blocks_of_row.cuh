@@ -1,12 +1,12 @@
-/* blocks_of_row.cuh - a row's blocks, one or those of a cluster: the shared memory of the first of
- * them, their barrier, and sums over all their threads. */
+/* blocks_of_row.cuh - the blocks that share a row: one block, or the blocks of a cluster. Gives
+ * them the first block's shared memory, a barrier, and sums over all their threads. */
 #ifndef ONS_BLOCKS_OF_ROW_CUH
 #define ONS_BLOCKS_OF_ROW_CUH
 
 #include "../team/arrivals.cuh"
 #include "entry.cuh"
 
-/* How many blocks share a row, and which of them this is. */
+/* The number of blocks that share a row, and this block's place among them. */
 __device__ inline int blocks_of_row() {
 #if __CUDA_ARCH__ >= 900
     return (int)cluster_size();
@@ -29,7 +29,7 @@ __device__ inline int64_t row_of_blocks() {
 #endif
 }
 
-/* The same variable of the row's first block. */
+/* Address of the same variable in the row's first block. */
 template <typename T>
 __device__ inline T *in_first_block(T *at) {
 #if __CUDA_ARCH__ >= 900
@@ -41,7 +41,7 @@ __device__ inline T *in_first_block(T *at) {
 #endif
 }
 
-/* The barrier of the row's blocks, in two halves. */
+/* A barrier of the row's blocks, in two halves. */
 __device__ inline void arrive_at_row() {
 #if __CUDA_ARCH__ >= 900
     __syncwarp();
@@ -62,7 +62,8 @@ __device__ inline void meet_in_row() {
     }
 }
 
-/* The elements around a key: how many from it on, the least of these, the largest below it. */
+/* `from` is the number of elements not below a key, least_from the least of them, and most_below
+ * the largest element below the key. */
 template <typename Key>
 struct around_key {
     uint32_t from;
@@ -71,8 +72,8 @@ struct around_key {
     __device__ static around_key none() { return {0, ~Key(0), 0}; }
 };
 
-/* What the threads of a row's blocks find out together, in shared memory. To be called by all of
- * them. Two buffers in turn: the one before may still be read. */
+/* Merges what all threads of a row's blocks found, in shared memory. All of them must call it. It
+ * uses two buffers in turn, because threads may still read the last one. */
 template <typename Key>
 class row_blocks {
     using Around = around_key<Key>;
@@ -99,7 +100,7 @@ class row_blocks {
         return (uint32_t)count_over_lanes<WARP>((int)before);
     }
 
-    /* One thread publishes a number, then all read it. */
+    /* One thread publishes a number, and all read it. */
     __device__ void publish(uint32_t number) { in_first_block(at)->number = number; }
     __device__ uint32_t published() {
         meet_in_row();
@@ -114,7 +115,7 @@ class row_blocks {
         return mine;
     }
 
-    /* Sends what the warps of a block have to the first block. */
+    /* Sends the merged result of a block's warps to the first block. */
     __device__ void exchange(const Around &of_warp) {
         const int lane = threadIdx.x % WARP;
         turn ^= 1;
@@ -128,7 +129,7 @@ class row_blocks {
         meet_in_row();
     }
 
-    /* That of a lane's block, of the first `blocks`. */
+    /* What the block with this lane's number sent, if that number is below `blocks`. */
     __device__ Around of_block(int blocks) const {
         const int lane = threadIdx.x % WARP;
         return lane < blocks ? in_first_block(at)->of_blocks[turn][lane] : Around::none();

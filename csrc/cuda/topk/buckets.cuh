@@ -1,14 +1,14 @@
-/* buckets.cuh - a few entries sorted by buckets. Each goes to the bucket of its key, the largest
- * keys to the first one, and counts the entries before it in its bucket. */
+/* buckets.cuh - sorts a few entries by buckets. Each entry goes to the bucket of its key, and
+ * counts the entries before it in this bucket. The first bucket has the largest keys. */
 #ifndef ONS_BUCKETS_CUH
 #define ONS_BUCKETS_CUH
 
 #include "entry.cuh"
 #include "scan.cuh"
 
-/* Which bucket a key is in: by its distance from the largest one. Keys are nearly logarithms, so
- * that a number far from all others leaves those apart; where there are numbers on both sides of 0,
- * which has most keys around it, it is the distance of the numbers. */
+/* The bucket of a key, by its distance from the largest key. Keys are nearly logarithms, so an
+ * outlier does not press all others into one bucket. But around 0 the keys are dense. If the
+ * numbers lie on both sides of 0, the distance is taken between the numbers themselves. */
 template <typename Real>
 class bucket_of_key {
     using Key = key_type<Real>;
@@ -36,10 +36,11 @@ class bucket_of_key {
     bool by_number;
 };
 
-/* Buckets for the first so many threads of those that come together to take as many each. */
+/* Number of buckets that each of the first LANES threads adds up. */
 constexpr int BUCKETS_A_LANE = 16;
 
-/* Where each bucket begins, in place of how many entries it has; to be called by LANES lanes. */
+/* Replaces the count of each bucket by the place where the bucket begins. LANES lanes must call
+ * it. */
 template <int LANES>
 __device__ inline void begin_buckets(uint32_t *buckets, int lane) {
     uint4 *const own = (uint4 *)(buckets + lane * BUCKETS_A_LANE);
@@ -67,9 +68,9 @@ struct listed_entries {
     key_type<Real> least, largest;
 };
 
-/* The threads that work on a list together: a whole block, or neighbouring lanes. */
+/* The threads that work on a list together: a block, or neighbouring lanes. */
 struct whole_block {
-    static constexpr int LANES = WARP; /* of its first warp */
+    static constexpr int LANES = WARP; /* of the first warp */
     __device__ static uint32_t thread() { return threadIdx.x; }
     __device__ static uint32_t threads() { return blockDim.x; }
     __device__ static void sync() { __syncthreads(); }
@@ -82,8 +83,8 @@ struct lanes_together {
     __device__ static void sync() { __syncwarp(); }
 };
 
-/* Calls put(place in the order, entry) for the first k entries. There is room for as many as are
- * listed in `sorted`, and for LANES * BUCKETS_A_LANE in `buckets`. To be called by all Threads. */
+/* Calls put(place in the order, entry) for the first k entries. `sorted` has room for all entries,
+ * and `buckets` for LANES * BUCKETS_A_LANE numbers. All Threads must call it. */
 template <typename Threads, typename Real, typename Put>
 __device__ inline void put_by_buckets(const listed_entries<Real> &given, entry<Real> *sorted,
                                       uint32_t *buckets, uint32_t k, Put put) {
@@ -103,13 +104,13 @@ __device__ inline void put_by_buckets(const listed_entries<Real> &given, entry<R
 #pragma unroll 1
     for (uint32_t i = thread; i < count; i += threads)
         sorted[atomicAdd(buckets + bucket(list[i].key()), 1)] = list[i];
-    Threads::sync(); /* now a bucket begins where the one before it says */
+    Threads::sync(); /* now a bucket's number is where it ends */
 #pragma unroll 1
     for (uint32_t i = thread; i < count; i += threads) {
         const entry<Real> own = sorted[i];
         const uint32_t in = bucket(own.key());
         uint32_t order = in > 0 ? buckets[in - 1] : 0;
-        if (order >= k) break; /* as all after it */
+        if (order >= k) break; /* entries after this one are also behind k */
         const uint32_t end = buckets[in];
 #pragma unroll 1
         for (uint32_t j = order; j < end; j++) order += sorted[j].is_before(own);
@@ -117,18 +118,19 @@ __device__ inline void put_by_buckets(const listed_entries<Real> &given, entry<R
     }
 }
 
-/* The most entries that are sorted by counting those before each: more in a large block, whose
- * threads would wait. */
+/* The largest number of entries for which each entry counts those before it. A large block counts
+ * more, since its threads would be idle otherwise. */
 __device__ inline uint32_t max_counted() { return max(48, blockDim.x / 8); }
 constexpr uint32_t COUNT_LANES = 4;
 
-/* The bytes that a block needs for buckets beside its list, which has `room` entries. */
+/* Bytes of shared memory that a block needs beside a list of `room` entries, for buckets. */
 template <typename Real>
 __host__ __device__ constexpr int bytes_beside_list(int room) {
     return WARP * BUCKETS_A_LANE * (int)sizeof(uint32_t) + room * (int)sizeof(entry<Real>);
 }
 
-/* The same by a block, which has memory `beside` the list. */
+/* Calls put as put_by_buckets does. A block must call it, with bytes_beside_list bytes at
+ * `beside`. */
 template <typename Real, typename Put>
 __device__ inline void give_first(const listed_entries<Real> &given, void *beside, uint32_t k,
                                   Put put) {

@@ -1,8 +1,8 @@
-/* topk/cluster.cu - cluster of the operation that selects: a row stays in the registers of the
- * blocks of a cluster (sm_90 and later). Each warp sends its (m, d) to every block, and the largest
+/* topk/cluster.cu - cluster of the operation that selects. A row stays in the registers of the
+ * blocks of a cluster (sm_90 and later). Each warp sends every block its (m, d) and the largest
  * elements of its quarters. The k-th largest of these bounds the k-th element from below. If k is
- * too large for that, each block bounds its share of k by its threads' maxima. The few elements
- * from the bound on are listed in the first block's shared memory, which puts them in order.
+ * too large for that, each block bounds its share of k by its threads' maxima. The first block's
+ * shared memory lists the few elements from the bound on, and the first block puts them in order.
  *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "buckets.cuh"
@@ -18,7 +18,7 @@ struct alignas(16) tops_of_warp {
     Real top[4];
 };
 
-/* One of a thread's elements, which all come to in the same few instructions. */
+/* Element e of a thread. All threads run the same few instructions, whatever their e is. */
 template <typename Tile>
 __device__ __forceinline__ typename Tile::Real element_of_tile(const Tile &tile, unsigned e) {
     typename Tile::Real found = tile.element(0);
@@ -28,7 +28,7 @@ __device__ __forceinline__ typename Tile::Real element_of_tile(const Tile &tile,
     return found;
 }
 
-/* How many threads of the row's warps before one have elements. */
+/* Number of threads in the row's warps before `warp` that have elements. */
 template <typename Rows>
 __device__ inline int threads_before(int64_t N, int warp) {
     constexpr int OF_WARP = TOPK_CHUNKS * WARP;
@@ -36,9 +36,9 @@ __device__ inline int threads_before(int64_t N, int warp) {
     return chunks / OF_WARP * WARP + min(chunks % OF_WARP, WARP);
 }
 
-/* A key that k elements of a row are not below, or 0, by the largest of each thread: `own` is this
- * thread's. Each block bounds its share of k and a few more, so that the lowest bounds of blocks
- * are not needed. */
+/* A key that at least k elements of the row are not below, or 0. `own` is the key of this thread's
+ * largest element. Each block bounds its share of k and a few more, so that the blocks with the
+ * lowest bounds are not needed. */
 template <typename Rows, typename Key>
 __device__ inline Key bound_by_blocks(int64_t N, Key own, int k) {
     __shared__ Key keys[LARGEST_CLUSTER];
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
     void *const beside = list + args.room;
-    /* of every warp: the largest elements of its quarters, and its state */
+    /* for every warp, the largest elements of its quarters, and its state */
     Real *const tops = (Real *)((char *)beside + bytes_beside_list<Real>(args.room));
     state<Real> *const states = (state<Real> *)(tops + 4 * blocks_of_row() * warps_of_block());
     __shared__ int listed;
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     }
     arrived.await();
     bound<Key> from = {0, N};
-    if ((int)k <= 3 * warps) { /* of 4 quarters each */
+    if ((int)k <= 3 * warps) { /* out of 4 * warps quarters */
         Key mine[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     } else {
         from.key = bound_by_blocks<Rows>(args.N, own, (int)k);
     }
-    bool counts = from.key == 0; /* the elements, where there are too few tops */
+    bool counts = from.key == 0; /* if there are too few tops, count the elements */
     int *const count_at = in_first_block(&listed);
     Entry *const list_at = in_first_block(list);
     state<Real> total;
@@ -157,18 +157,18 @@ __global__ void __launch_bounds__(TOPK_THREADS)
                 const Key key = key_of(element_of_tile(tile, e));
                 if (at >= N || !from.has(key, at)) continue;
                 const int slot = atomicAdd(count_at, 1);
-                if (slot >= args.room) break; /* they are too many anyway */
+                if (slot >= args.room) break; /* too many in any case */
                 list_at[slot] = Entry::make(key, at);
             }
         }
         arrive_at_row();
-        merge_once(); /* meanwhile */
+        merge_once(); /* while the others arrive */
         wait_for_row();
         count = *(volatile int *)count_at;
         if (count <= args.room) break;
         counts = true;
     }
-    arrivals::say_ready(); /* the first block stays until its count is read no more */
+    arrivals::say_ready(); /* the first block stays until all have read its count */
     if (block_of_row() == 0) {
         topk_of_row<Rows> results(args, row, total);
         give_first(listed_entries<Real>{list, (uint32_t)count, from.key, key_of(total.m)}, beside,

@@ -1,5 +1,6 @@
-/* entry.cuh - an element of a row and its place, in the order of top-k: the larger first, NaN above
- * all, -0 as 0, of equal ones the first in the row. */
+/* entry.cuh - an element of a row and its place, in the order of top-k: larger elements first, NaN
+ * before all others, -0 equal to 0. If two elements are equal, the one with the lower index comes
+ * first. */
 #ifndef ONS_ENTRY_CUH
 #define ONS_ENTRY_CUH
 
@@ -7,7 +8,7 @@
 
 #include "../statistic/over_lanes.cuh"
 
-/* A key for each number, an unsigned integer in the same order. 0 is none's. */
+/* An unsigned integer for each number, in the same order. No number has key 0. */
 __device__ inline uint32_t key_of(float x) {
     if (isnan(x)) return ~0u;
     const uint32_t bits = __float_as_uint(x + 0.0f);
@@ -30,7 +31,7 @@ __device__ inline double number_of(uint64_t key) {
 template <typename Real>
 using key_type = decltype(key_of(Real()));
 
-/* The least of those of LANES neighbouring lanes, and of a warp's. */
+/* The least key of LANES neighbouring lanes, and of a warp. */
 template <int LANES, typename Key>
 __device__ inline Key least_over_lanes(Key key) {
 #pragma unroll
@@ -49,7 +50,7 @@ __device__ inline uint32_t least_of_warp(uint32_t key) {
 #endif
 }
 
-/* All zero: no entry, which comes after all others. */
+/* An entry of zeros is no entry. It comes after all others. */
 template <typename Real>
 struct entry;
 
@@ -64,7 +65,8 @@ struct entry<float> {
     __device__ uint32_t index() const { return ~(uint32_t)bits; }
     __device__ bool is_before(const entry &other) const { return bits > other.bits; }
 
-    /* Subtracts 1 from count where it is before another one: the borrow of a difference. */
+    /* Subtracts 1 from count if this entry is before the other. The borrow of a difference tells
+     * it. */
     __device__ void uncount_if_before(const entry &other, uint32_t &count) const {
         asm("{\n\t.reg .u32 rest;\n\t"
             "sub.cc.u32 rest, %1, %3;\n\t"

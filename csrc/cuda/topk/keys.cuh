@@ -1,33 +1,33 @@
-/* keys.cuh - a short row's elements as numbers of 32 bits in the order of top-k: of the element as
- * much as finds room, then its place, the first one largest. 16-bit elements have all of theirs;
- * of float32 the last bits are missing, so that numbers that differ in these alone are in the order
- * of their places. */
+/* keys.cuh - the elements of a short row as 32-bit numbers in the order of top-k. The high bits
+ * hold the element, the low bits its place; the first place is the largest. A 16-bit element fits
+ * whole. A float32 element loses its last bits, so two elements that differ only there are ordered
+ * by their places. */
 #ifndef ONS_KEYS_CUH
 #define ONS_KEYS_CUH
 
 #include "entry.cuh"
 #include "../rows/tile.cuh"
 
-/* For a thread's chunks, of LANES lanes that have the row: places are those of lane 0. */
+/* For a row that LANES lanes share. The places are lane 0's. */
 template <typename Tile, int LANES>
 struct keys_of_row {
     static constexpr int V = Tile::V, n = Tile::K * V;
     static constexpr bool EXACT = false;
-    static constexpr uint32_t PLACES = LANES * n - 1; /* a power of two, less 1 */
+    static constexpr uint32_t PLACES = LANES * n - 1; /* a power of two minus 1 */
 
-    /* Of the tile, or of one whose elements are so many places apart. */
+    /* Keys of the tile, or of a tile whose elements are APART places apart. */
     template <int APART = 1, typename Some, int count>
     __device__ static void fill(const Some &tile, uint32_t (&keys)[count]) {
 #pragma unroll
         for (int e = 0; e < count; e++) {
-            /* + 0: NaN is the one that is largest, -0 is 0 */
+            /* + 0 makes every NaN the same largest one, and -0 to 0 */
             const uint32_t bits = __float_as_uint(tile.element(e) + 0.0f);
             const uint32_t key = bits ^ ((uint32_t)((int32_t)bits >> 31) | 0x80000000u);
             keys[e] = (key & ~PLACES) | (PLACES - place<LANES, V>(APART * e));
         }
     }
     __device__ static uint32_t place_of(uint32_t key) { return PLACES - (key & PLACES); }
-    /* The part of a key that is the element's. */
+    /* The bits of a key that belong to the element. */
     __device__ static uint32_t bucket(uint32_t key) { return key & ~PLACES; }
 };
 
@@ -46,7 +46,7 @@ struct keys_of_pairs {
             const pair zero = {from_real<X>(0.0f), from_real<X>(0.0f)};
             const pair two = __hadd2(*(const pair *)&tile.raw[e / V].word[e % V / 2], zero);
             const unsigned bits = *(const unsigned *)&two;
-            unsigned signs; /* of both, 16 bits each */
+            unsigned signs; /* of both elements, 16 bits each */
             asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(bits));
             const unsigned both = bits ^ (signs | 0x80008000u);
             keys[e] = (both << 16) | (PLACES - place<LANES, V>(APART * e));

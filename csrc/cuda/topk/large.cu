@@ -1,7 +1,7 @@
-/* topk/large.cu - online of the operation that selects, for k above ONS_LARGEST_K: a block a row.
- * The pair runs over the tiles. Then the k-th element is found by counting (select.cuh), with a
- * read of the row for each 8 bits of its key, and of its place if several are equal to it. Then the
- * elements from it on are listed in the workspace and sorted there.
+/* topk/large.cu - online of the operation that selects, for k above ONS_LARGEST_K. A block takes a
+ * row. It runs the pair (m, d) over the tiles. It finds the k-th element by counting (select.cuh):
+ * it reads the row once for each 8 bits of the key, and of the place if several elements have this
+ * key. It lists the k elements in the workspace and sorts them there.
  *
  * Reads N 3 to 14 times. */
 #include "../kernel/passes.cuh"
@@ -21,8 +21,8 @@ __device__ inline void each_element(const Row &row, Visit visit) {
     });
 }
 
-/* Sorts n entries, a power of two: a bitonic network (Batcher, Sorting networks and their
- * applications, 1968). To be called by a whole block. */
+/* Sorts n entries, where n is a power of two, by a bitonic network (Batcher, Sorting networks and
+ * their applications, 1968). A whole block must call it. */
 template <typename Entry>
 __device__ inline void sort_entries(Entry *list, uint32_t n) {
 #pragma unroll 1

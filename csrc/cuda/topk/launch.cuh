@@ -6,14 +6,14 @@
 #include "results.cuh"
 #include "shapes.h"
 
-/* The list of a block has room for so many entries or more: a power of two, so that it can be
- * sorted, and more than k, so that a bound need not be exact. */
+/* Number of entries in a block's list, from `least` up. It is a power of two, so that the list can
+ * be sorted, and at least 2 k, so that a bound need not be exact. */
 inline int topk_room(const launch_request &request, int least) {
     while (least < 2 * request.problem->k) least *= 2;
     return least;
 }
 
-/* Whether the results of each row lie side by side, from where two at a time may be written. */
+/* Whether the results of each row lie side by side, aligned for writing two at a time. */
 inline bool is_of_pairs(const results_at &results) {
     const int64_t size = ons_dtype_size(results.dtype);
     return results.along == size && ((int64_t)results.data | results.pitch) % (2 * size) == 0;
@@ -68,9 +68,9 @@ ons_status with_topk_type(const launch_request &request, int room, Body body) {
     return with_topk_arguments<Others>(request, arguments(Others()), room, body);
 }
 
-/* Calls body(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has room for
- * `room` entries. BOTH: rows that are all aligned have Rows of their own, whose tiles are
- * longer in 16 bits. */
+/* Calls body(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has `room`
+ * entries. With BOTH, launches whose rows are all aligned have Rows of their own. Their 16-bit
+ * tiles are longer. */
 template <bool BOTH = false, typename Body>
 ons_status with_topk_rows(const launch_request &request, int room, Body body) {
     if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {

@@ -1,10 +1,10 @@
-/* lay_out.cuh - a short row's tile in shared memory, where one can ask for any of its elements. */
+/* lay_out.cuh - copies a short row's tile to shared memory, where any element can be read. */
 #ifndef ONS_LAY_OUT_CUH
 #define ONS_LAY_OUT_CUH
 
 #include "../rows/tile.cuh"
 
-/* The elements of a row in shared memory, in its order. */
+/* The type in which shared memory holds an element. The elements lie in the row's order. */
 template <typename Tile>
 struct stored_as {
     using type = typename Tile::Real;
@@ -27,7 +27,7 @@ __device__ inline void lay_out(const real_tile<Real, K> &tile, Real *row, int la
     for (int e = 0; e < K * V; e++) row[lane * V + place<LANES, V>(e)] = tile.x[e];
 }
 
-/* Reads it back. */
+/* Reads the tile back. */
 template <int LANES, typename X, int K>
 __device__ inline void take_back(const X *row, int lane, raw_tile<X, K> *tile) {
     constexpr int V = raw_tile<X, K>::V;

@@ -1,6 +1,6 @@
-/* network.cuh - numbers put in order without a branch: networks of exchanges, in registers and over
+/* network.cuh - sorts numbers without branches, by networks of exchanges in registers and over
  * neighbouring lanes (Batcher, Sorting networks and their applications, 1968). Numbers are
- * unsigned, the largest come first. */
+ * unsigned, and the largest come first. */
 #ifndef ONS_NETWORK_CUH
 #define ONS_NETWORK_CUH
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ void put_larger_first(uint32_t &a, uint32_t &b) {
     a = larger_one;
 }
 
-/* n of them, a power of two, from `first` on: by merges of odd and even ones. */
+/* Sorts n numbers from `first` on, where n is a power of two, by Batcher's odd-even merges. */
 template <int n, int first, int half = 1, int apart = 1, int all>
 __device__ __forceinline__ void sort_numbers(uint32_t (&x)[all]) {
     if constexpr (half < n) {
@@ -29,7 +29,8 @@ __device__ __forceinline__ void sort_numbers(uint32_t (&x)[all]) {
     }
 }
 
-/* The first n of them, which rise and fall or fall and rise. */
+/* Sorts the first n numbers, which must be bitonic: they rise and then fall, or fall and then
+ * rise. */
 template <int n, int all>
 __device__ __forceinline__ void sort_bitonic(uint32_t (&x)[all]) {
 #pragma unroll
@@ -39,7 +40,7 @@ __device__ __forceinline__ void sort_bitonic(uint32_t (&x)[all]) {
             if (!(i & apart)) put_larger_first(x[i], x[i + apart]);
 }
 
-/* The M largest of all, in order, come first. What comes after them is lost. */
+/* Puts the M largest numbers first, in order. The others are lost. */
 template <int M, int next = 0, int all>
 __device__ __forceinline__ void keep_largest(uint32_t (&x)[all]) {
     sort_numbers<M, next>(x);
@@ -51,8 +52,8 @@ __device__ __forceinline__ void keep_largest(uint32_t (&x)[all]) {
     if constexpr (next + M < all) keep_largest<M, next + M>(x);
 }
 
-/* The largest of LANES neighbouring lanes, of which each has M in order: the first M of each `wide`
- * lanes, a power of two, in the order of these, again and again. */
+/* Merges the lists of LANES neighbouring lanes; each lane has M numbers in order. Afterwards every
+ * `wide` lanes, a power of two, together hold the largest M * wide numbers in order. */
 template <int LANES, int M, int all>
 __device__ __forceinline__ void merge_lists(uint32_t (&x)[all], int wide) {
     const int lane = threadIdx.x % LANES;
@@ -61,7 +62,7 @@ __device__ __forceinline__ void merge_lists(uint32_t (&x)[all], int wide) {
     };
 #pragma unroll 1
     for (int apart = 1; apart < LANES; apart *= 2) {
-        /* two lists come together, one of them backwards: side by side, or one above the other */
+        /* compare two lists, one of them reversed: side by side, or one above the other */
         const int list = min(apart, wide), across = apart | (list - 1);
         const bool second = apart < wide && lane & apart;
 #pragma unroll

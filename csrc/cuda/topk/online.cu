@@ -1,37 +1,36 @@
-/* topk/online.cu - online of the operation that selects: a block a row, of any N, tile by tile
- * (arXiv 1805.02867, algorithm 4, with a tile in the place of an element). Each thread runs (m, d)
- * over its elements, and has the largest of each tile, its top (cuda/topk/tops_of_block.cuh): so a
- * number a thread and tile is all that most elements cost. At the end the threads' maxima bound the
- * k-th element from below: as many of each warp are from the bound on, k in all. The elements
- * behind the tops from there on are looked at one by one, and those from the bound on are put in
- * order.
+/* topk/online.cu - online of the operation that selects. A block reads a row of any N, tile by tile
+ * (arXiv 1805.02867, algorithm 4, with a tile in place of an element). Each thread runs (m, d) over
+ * its elements and takes the top of each tile, its largest element (tops_of_block.cuh). Most
+ * elements cost no more than that. At the end the threads' maxima bound the k-th element from
+ * below: each warp counts an equal share of k. The block then reads the elements again whose tops
+ * are from the bound on, and puts those from the bound on in order.
  *
- * A part of a row is taken as a row is, for cuda/topk/split.cu.
+ * topk/split.cu runs this kernel on parts of rows.
  *
- * Moves 1 read of N. Of a row of which more is from the bound on than there is room for, the
- * elements are listed in a second read, tile by tile, with a bound that rises. */
+ * Moves 1 read of N. If the list has no room for the elements from the bound on, a second read
+ * lists them tile by tile, with a rising bound. */
 #include "buckets.cuh"
 #include "../team/forms.cuh"
 #include "parts.cuh"
 #include "tiles.cuh"
 #include "tops_of_block.cuh"
 
-/* How many of the largest blocks fit a multiprocessor with nothing of a tile in local memory. */
+/* Number of blocks of the largest size that fit a multiprocessor without spilling a tile. */
 template <typename Rows>
 constexpr int BLOCKS_OF = TOPK_TILE_BLOCKS_OF_OTHERS;
 template <typename X, alignment ALIGNED>
 constexpr int BLOCKS_OF<contiguous_rows<X, ALIGNED>> =
     sizeof(X) <= sizeof(float) ? TOPK_TILE_BLOCKS : TOPK_TILE_BLOCKS_OF_OTHERS;
 
-/* Chunks that a thread looks at together, so that their reads are under way at once. */
+/* Chunks that a thread loads together, so that their reads overlap. */
 constexpr int AT_ONCE = 4;
 
-/* In rows of more elements a bound is found first where more chunks than these would be read again.
- * Shorter rows are still in the L2 cache. */
+/* If a row has more than LONG_SHARE elements and more than MAX_CHUNKS_AGAIN chunks must be read
+ * again, the block finds a better bound first. A shorter row is still in the L2 cache. */
 constexpr uint32_t LONG_SHARE = 1 << 16, MAX_CHUNKS_AGAIN = 256;
 
-/* Lists the elements from a key on that are behind tops of a queue; *listed is their number,
- * above the room there is where it stops before the end. */
+/* Lists the elements from key `from` on that belong to the tops of a queue. *listed becomes their
+ * number. If it exceeds the list's room, the function stops early. */
 template <typename Rows, typename Entry, typename Key>
 __device__ __forceinline__ void list_behind(const topk_arguments<Rows> &args,
                                             const block_share<Rows> &share, const Entry *queue,
@@ -54,14 +53,14 @@ __device__ __forceinline__ void list_behind(const topk_arguments<Rows> &args,
             }
             share.load_chunk(args, at[j], x[j]);
         }
-        /* not unrolled: it runs once or twice a row, so that its instructions must be fetched */
+        /* not unrolled: it runs once or twice a row, so each instruction must be fetched */
 #pragma unroll 1
         for (int j = 0; j < AT_ONCE; j++) {
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 if (x[0][i] < least || at[0] + i >= share.end) continue;
                 const Key key = key_of(x[0][i]);
-                if (key < from) continue; /* from is NaN's */
+                if (key < from) continue; /* `from` is the key of NaN */
                 const uint32_t slot = atomicAdd(listed, 1);
                 if (slot < (uint32_t)args.room) list[slot] = Entry::make(key, at[0] + i);
             }
@@ -72,13 +71,13 @@ __device__ __forceinline__ void list_behind(const topk_arguments<Rows> &args,
                 for (int i = 0; i < V; i++) x[next - 1][i] = x[next][i];
             }
         }
-        if (__any_sync(~0u, *(volatile int *)listed > args.room)) break; /* too many */
+        if (__any_sync(~0u, *(volatile int *)listed > args.room)) break;
     }
     __syncthreads();
 }
 
-/* Writes the results of a row, or of a part of one: the k first of `count` listed elements from a
- * key on, and the pair. Apart, so that it takes no registers from a tile. */
+/* Writes the results of a row or of a part of a row: the pair, and the first k of the `count`
+ * listed elements. A function of its own, so that a tile has more registers. */
 template <typename Rows, typename Key>
 __device__ __noinline__ void give_row(const topk_arguments<Rows> &args, Key from, uint32_t count) {
     using Real = typename Rows::Real;
@@ -120,15 +119,16 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     const block_share<Rows> share(args);
     const uint32_t k = share.k, end = share.end;
     constexpr uint32_t V = Rows::V;
-    const uint32_t step = blockDim.x * Tile::K; /* chunks of a tile */
+    const uint32_t step = blockDim.x * Tile::K; /* chunks in a tile */
     auto own_first = [&] { return share.begin + own_chunk<Rows>() * V; };
     const uint32_t tiles = (end - share.begin + step * V - 1) / (step * V);
     const uint32_t kept = tiles < TOPK_KEPT ? tiles : TOPK_KEPT;
     uint32_t chunk = own_first() / V, taken = 0;
     state_of_tiles<Real> so_far;
-    Real least = arithmetic<Real>::nan(); /* of the tops that are queued */
+    Real least = arithmetic<Real>::nan(); /* least number that may enter the queue */
     if (threadIdx.x == 0) queued = listed = 0;
-    /* Takes the tiles up to one, each while the next is loaded. None is held between two calls. */
+    /* Takes the tiles up to `last`, and loads each while it takes the tile before. No tile is held
+     * between two calls. */
     auto take_until = [&](uint32_t last) {
         auto take = [&](const Tile &tile, Tile &next) {
             const uint32_t first = chunk * V;
@@ -151,9 +151,10 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     auto bound_of_kept = [&] {
         return queue_kept(tops, places_of_tops{own_first(), step * V, end}, kept, own(), k);
     };
-    /* The next bound is found when eight times as much was read, or when the queue could become
-     * full before it is looked at again. */
-    const uint32_t to_full = TOPK_QUEUED - (k + k / 8) / blockDim.x - 1; /* tiles after a bound */
+    /* A new bound is found after eight times as many tiles, or when the queue could fill up before
+     * the next look. */
+    const uint32_t to_full = TOPK_QUEUED - (k + k / 8) / blockDim.x - 1; /* tiles until it could be
+                                                                          * full */
     const uint32_t to_look = to_full < TOPK_QUEUED / 2 ? to_full : TOPK_QUEUED / 2;
     uint32_t renew = kept;
 #pragma unroll 1
@@ -169,8 +170,8 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     const state_of_warp<Real> of_warp = merge_warp(so_far);
     if (threadIdx.x % WARP == 0) states_of_warps<Real>()[warp_of_block()] = of_warp;
     Key from = tiles == kept ? bound_of_kept() : cut_queue(tops, own(), k);
-    __syncthreads(); /* all have their tops in the queue */
-    /* the list is where tops were kept */
+    __syncthreads(); /* all have queued their tops */
+    /* the list takes the place of the kept tops */
     Entry *const list = (Entry *)shared;
     bool fits = tops.is_whole();
     if (fits && end - share.begin > LONG_SHARE && queued > k + MAX_CHUNKS_AGAIN / Tile::K)
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     while (fits) {
         list_behind(args, share, tops.queue, queued, from, list, &listed);
         if (listed <= args.room) break;
-        /* there is room for enough of them to find a higher bound, but of equal ones */
+        /* a full list has enough elements for a higher bound, unless they are equal */
         const Key higher = bound_of_entries(list, (uint32_t)args.room, k);
         fits = higher > from;
         from = higher;

@@ -7,28 +7,28 @@
 #include "../rows/address.cuh"
 #include "../statistic/finish.cuh"
 
-/* Where the results are: of rows without gaps one pitch each says it, of others their problem. */
+/* Where results go. Rows without gaps use `pitch`; other rows use their problem's strides. */
 struct results_at {
     char *data;
     int64_t pitch, along; /* in bytes */
     ons_dtype dtype;
 };
 
-/* What a kernel of such an operation takes beside its rows. */
+/* Arguments of a top-k kernel. */
 template <typename Rows>
 struct topk_arguments : Rows::arguments {
     results_at values, indices, pairs;
-    int k, room; /* of a row's list of entries */
+    int k, room; /* entries in a row's list */
     bool log;
-    bool in_pairs; /* results that lie side by side, and an even k: two may be written at once */
-    int64_t parts, part_length; /* of a row, each by itself; 1: none */
+    bool in_pairs; /* k is even and results lie side by side, so two may be written at once */
+    int64_t parts, part_length; /* of a row; 1 part: the row is whole */
     void *workspace;
 };
 
 template <typename Rows>
 constexpr bool HAS_PROBLEM = std::is_same_v<typename Rows::arguments, problem_arguments>;
 
-/* The results of a row: `row` is its number among all. */
+/* The results of row number `row` of all rows. */
 template <typename Rows>
 __device__ inline char *results_of(const topk_arguments<Rows> &args, const results_at &to,
                                    [[maybe_unused]] ons_role role, int64_t row) {
@@ -47,7 +47,7 @@ __device__ inline char *results_of(const topk_arguments<Rows> &args, const resul
     }
 }
 
-/* Element `index` of a row, as a tile has it. */
+/* Element `index` of a row. An excluded element is -inf, as in a tile. */
 template <typename Rows>
 __device__ inline typename Rows::Real element_at(const topk_arguments<Rows> &args,
                                                  const row_address &at, int64_t index) {
@@ -62,7 +62,7 @@ __device__ inline typename Rows::Real element_at(const topk_arguments<Rows> &arg
     return one[0];
 }
 
-/* The same of one of which `row` is the number among all. */
+/* Element `index` of row number `row` of all rows. */
 template <typename Rows>
 __device__ inline typename Rows::Real element_of(const topk_arguments<Rows> &args, int64_t row,
                                                  int64_t index) {
@@ -72,7 +72,7 @@ __device__ inline typename Rows::Real element_of(const topk_arguments<Rows> &arg
         return to_real<typename Rows::Real>(args.x[row * args.x_pitch + index]);
 }
 
-/* Writes what is in that place of a row's order, the row's results at `values` and `indices`. */
+/* Writes the result at place `order` of a row. `values` and `indices` are the row's. */
 template <typename Rows>
 __device__ inline void write_result(const topk_arguments<Rows> &args, char *values, char *indices,
                                     uint32_t order, typename Rows::Real value, uint32_t place) {
@@ -84,14 +84,14 @@ __device__ inline void write_result(const topk_arguments<Rows> &args, char *valu
         *(int32_t *)index = (int32_t)place;
 }
 
-/* The LANES neighbouring lanes that have a row, a bit each. */
+/* A mask of the LANES neighbouring lanes that share this lane's row. */
 template <int LANES>
 __device__ inline unsigned lanes_of_row() {
     return ~0u >> (WARP - LANES) << (threadIdx.x % WARP / LANES * LANES);
 }
 
-/* A count of each lane that has a row, or of each thread of a block (LANES 0): their sum, and with
- * `before` that of the ones before this one. */
+/* The sum of n over the LANES lanes of a row, or over a block (LANES 0). *before gets the sum over
+ * the lanes or threads before this one. */
 template <int LANES>
 __device__ inline uint32_t sum_of_row(uint32_t n, uint32_t *before = nullptr) {
     constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
@@ -102,7 +102,7 @@ __device__ inline uint32_t sum_of_row(uint32_t n, uint32_t *before = nullptr) {
     if (before) *before = upto - n;
     if constexpr (LANES == 0) {
         __shared__ uint32_t of_warps[WARP];
-        __syncthreads(); /* the last ones were read */
+        __syncthreads(); /* all have read the last sums */
         if (lane == 0) of_warps[warp_of_block()] = sum;
         __syncthreads();
         const uint32_t of_warp = lane < warps_of_block() ? of_warps[lane] : 0;
@@ -113,8 +113,8 @@ __device__ inline uint32_t sum_of_row(uint32_t n, uint32_t *before = nullptr) {
     return sum;
 }
 
-/* How many of a mask's N bytes, `step` apart, are not 0: of those that the thread `own` of so many
- * together looks at, a word at a time where they lie side by side. */
+/* Counts the bytes of a mask that are not 0. Of the mask's N bytes, `step` apart, this call counts
+ * the share of thread `own` of `together`. If the bytes lie side by side, it reads words. */
 __device__ inline uint32_t count_allowed(const char *where, int64_t step, uint32_t N, uint32_t own,
                                          uint32_t together) {
     uint32_t words = 0, head = 0, allowed = 0;
@@ -132,10 +132,10 @@ __device__ inline uint32_t count_allowed(const char *where, int64_t step, uint32
     return allowed;
 }
 
-/* Writes the results of the `lowest` ones of a row's k that are -inf, as its tiles have them: first
- * of the elements that `where` allows, then of those it excludes, in the order of their places, by
- * LANES lanes, or by a block (0). The mask is read to its end; elements, and the mask again, until
- * all results are there. `value`: the result of -inf. */
+/* Writes the `lowest` results of a row that are -inf: first elements that `where` allows, then
+ * excluded elements, each in the order of their places. LANES lanes, or a block (0), must call it.
+ * It reads the whole mask, then elements and the mask again until all results are written. `value`
+ * is the result of -inf. */
 template <int LANES, typename Rows>
 __device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int64_t row,
                                           uint32_t lowest, char *values, char *indices,
@@ -146,7 +146,7 @@ __device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int6
     const int64_t step = args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     const uint32_t allowed = sum_of_row<LANES>(count_allowed(at.where, step, N, own, together));
-    /* the others of the k are all the allowed ones above -inf */
+    /* every allowed element above -inf is already among the k */
     const uint32_t end_of_allowed = k - lowest + min(lowest, allowed - (k - lowest));
     uint32_t next_allowed = k - lowest, next_excluded = end_of_allowed;
 #pragma unroll 1
@@ -188,20 +188,20 @@ class topk_of_row {
         }
     }
 
-    /* Writes the one in that place of the order. */
+    /* Writes an entry at place `order`. */
     __device__ void put(uint32_t order, const entry<Real> &one) {
         put(order, number_of(one.key()), one.index());
     }
 
-    /* Writes an element in that place of the order, and its own place. */
+    /* Writes element x, whose index is `place`, at place `order`. */
     __device__ void put(uint32_t order, Real x, uint32_t place) {
         if (has_mask() && x == -arithmetic<Real>::infinity())
-            lowest++; /* an excluded one may be before an allowed one here */
+            lowest++; /* end() writes it: here an excluded element may come before an allowed one */
         else
             write_result(args, values, indices, order, value_of(x), place);
     }
 
-    /* The same of two neighbours, the first of them in an even place, where args.in_pairs. */
+    /* Writes two neighbours; `order` is even. Only with args.in_pairs. */
     __device__ void put_two(uint32_t order, const Real (&x)[2], const uint32_t (&place)[2]) const {
         const Real one = value_of(x[0]), two = value_of(x[1]);
         if (args.values.dtype == ONS_BFLOAT16)
@@ -218,7 +218,7 @@ class topk_of_row {
             *(uint2 *)(indices + order * sizeof(int32_t)) = {place[0], place[1]};
     }
 
-    /* Writes what put() has left. To be called by the LANES lanes of the row, or its block (0). */
+    /* Writes what put() left out. The LANES lanes of the row, or its block (0), must call it. */
     template <int LANES>
     __device__ void end() const {
         if constexpr (HAS_PROBLEM<Rows>) {

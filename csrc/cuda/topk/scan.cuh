@@ -1,11 +1,11 @@
-/* scan.cuh - sums over the lanes of a warp up to each of them. */
+/* scan.cuh - prefix sums over the lanes of a warp. */
 #ifndef ONS_SCAN_CUH
 #define ONS_SCAN_CUH
 
 #include <cstdint>
 
-/* The sum of n over LANES neighbouring lanes, up to this one, of which `lane` is the number. To be
- * called by the lanes of `mask`. */
+/* The sum of n over LANES neighbouring lanes up to this one, which has number `lane`. All lanes of
+ * `mask` must call it. */
 template <int LANES>
 __device__ inline uint32_t sum_up_to_lane(uint32_t n, int lane, unsigned mask = ~0u) {
 #pragma unroll

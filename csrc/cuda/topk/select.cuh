@@ -1,5 +1,5 @@
-/* select.cuh - which elements are among the k largest: those from a bound on. It is found by
- * counting. */
+/* select.cuh - finds the k largest elements by a bound: exactly the elements from the bound on.
+ * Counting finds the bound. */
 #ifndef ONS_SELECT_CUH
 #define ONS_SELECT_CUH
 
@@ -8,7 +8,7 @@
 #include "scan.cuh"
 #include "../rows/tile.cuh"
 
-/* The elements whose key is above `key`; and of those with this key the ones before place `end`. */
+/* Elements from a bound on have a larger key, or the same key and a place before `end`. */
 template <typename Key>
 struct bound {
     Key key;
@@ -19,8 +19,8 @@ struct bound {
     }
 };
 
-/* Calls visit(key, place) for a thread's elements from the bound on, until it returns false:
- * `first` is the place of the first one, N where the row ends. */
+/* Calls visit(key, place) for a thread's elements from the bound on, until it returns false.
+ * `first` is the place of the thread's first element, and the row ends at N. */
 template <int STRIDE, typename Tile, typename Key, typename Visit>
 __device__ __forceinline__ void each_from(const Tile &tile, const bound<Key> &from, uint32_t first,
                                           uint32_t N, Visit visit) {
@@ -35,23 +35,23 @@ __device__ __forceinline__ void each_from(const Tile &tile, const bound<Key> &fr
         }
 }
 
-/* How many keys are in each of 256 ranges. */
+/* Number of keys in each of 256 ranges. */
 struct ranges_of_keys {
     static constexpr int RANGES = 256, A_LANE = RANGES / WARP;
     uint32_t keys[RANGES];
 
-    /* By a block, which meets before it counts. */
+    /* A block must call it, and then meet before it counts. */
     __device__ void clear() {
         for (int i = threadIdx.x; i < RANGES; i += blockDim.x) keys[i] = 0;
     }
 
-    /* The last range from which on there are as many keys as wanted, or -1; how many there are from
-     * it on, and how many in the ranges after it. */
+    /* `range` is the last range from which on there are at least `wanted` keys, or -1. from_there
+     * counts the keys from this range on, `after` the keys in the ranges after it. */
     struct found {
         int range;
         uint32_t from_there, after;
     };
-    /* To be called by a warp. */
+    /* A warp must call it. */
     __device__ found find(uint32_t wanted) const {
         const int lane = threadIdx.x % WARP, last = A_LANE * (WARP - lane) - 1;
         const uint4 *const own = (const uint4 *)(keys + last + 1 - A_LANE);
@@ -84,12 +84,12 @@ __device__ inline ranges_of_keys *ranges_of_block() {
 }
 
 /* Keys in 256 ranges: the lowest key alone, then equal parts of the others. So equal keys at the
- * low end, such as -inf, are told apart at once. */
+ * low end, such as -inf, have a range of their own. */
 template <typename Key>
 struct keys_between {
     Key low, high;
 
-    /* log2 of how many keys a part has. */
+    /* log2 of the number of keys in a part. */
     __device__ int scale() const {
         const Key apart = high > low ? (high - low - 1) / (ranges_of_keys::RANGES - 1) : 0;
         return sizeof(Key) == 4 ? 32 - __clz((int)apart) : 64 - __clzll((long long)apart);
@@ -105,8 +105,8 @@ struct keys_between {
     }
 };
 
-/* The least and the largest of a block's keys; 0 is no key. each(visit) calls visit(key) for the
- * keys of this thread. */
+/* The least and the largest of a block's keys; 0 is no key. each(visit) calls visit(key) for this
+ * thread's keys. */
 template <typename Key, typename Each>
 __device__ inline keys_between<Key> least_and_largest(Each each) {
     using Word = std::conditional_t<sizeof(Key) == 4, unsigned, unsigned long long>;
@@ -131,17 +131,17 @@ __device__ inline keys_between<Key> least_and_largest(Each each) {
     return {(Key)least, (Key)largest};
 }
 
-/* A key that `from` keys are not below, and that `above` keys are above. */
+/* A key, the number of keys not below it, and the number above it. */
 template <typename Key>
 struct counted_key {
     Key key;
     uint32_t from, above;
 };
 
-/* A key that k keys are not below: `room` of them or fewer, or it is the k-th itself. Where there
- * are fewer than k, key 0. Counts keys in the ranges between two, then in the parts of the range
- * that the k-th is in. The ranges are clear before, no key is above `among`. each(visit) calls
- * visit(key) for the keys of this thread. */
+/* Finds a key that at least k keys are not below. Either at most `room` keys are not below it, or
+ * it is the k-th key itself. If there are fewer than k keys, it returns key 0. It counts keys in
+ * ranges, then in parts of the range that has the k-th key. Before the call the ranges are clear,
+ * and no key is above `among`. each(visit) calls visit(key) for this thread's keys. */
 template <typename Key, typename Each>
 __device__ inline counted_key<Key> count_to_kth(keys_between<Key> among, uint32_t k, uint32_t room,
                                                 Each each) {
@@ -169,14 +169,15 @@ __device__ inline counted_key<Key> count_to_kth(keys_between<Key> among, uint32_
     }
 }
 
-/* A key that k of a block's keys, or few more, are not below; where there are fewer, 0. */
+/* A key that at least k of a block's keys are not below, and few more than k; 0 if there are fewer
+ * keys. */
 template <typename Key, typename Each>
 __device__ inline Key bound_by_ranges(uint32_t k, Each each) {
     ranges_of_block()->clear();
     return count_to_kth(least_and_largest<Key>(each), k, k + k / 8 + 1, each).key;
 }
 
-/* The same of n keys a thread. */
+/* The same for n keys a thread. */
 template <int n, typename Key>
 __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
     return bound_by_ranges<Key>((uint32_t)k, [&](auto visit) {
@@ -185,8 +186,8 @@ __device__ inline Key bound_of_tops(const Key (&mine)[n], int k) {
     });
 }
 
-/* The bound that exactly the k first elements are from. each(visit) calls visit(key, place) for
- * this thread's elements; there are k or more. */
+/* The bound from which on exactly k elements lie. each(visit) calls visit(key, place) for this
+ * thread's elements. There are k or more. */
 template <typename Key, typename Each>
 __device__ inline bound<Key> bound_of_first(keys_between<Key> among, uint32_t k, Each each) {
     ranges_of_keys *const ranges = ranges_of_block();
@@ -195,7 +196,7 @@ __device__ inline bound<Key> bound_of_first(keys_between<Key> among, uint32_t k,
     const counted_key<Key> kth = count_to_kth(
         among, k, k, [&](auto visit) { each([&](Key key, uint32_t) { visit(key); }); });
     if (kth.from == k) return {kth.key, ~0u};
-    /* of equal ones the first: ~place is the larger the sooner an element comes */
+    /* of equal elements take the first ones: the earlier the element, the larger ~place */
     const uint32_t wanted = k - kth.above;
     ranges->clear();
     __syncthreads();
@@ -207,11 +208,11 @@ __device__ inline bound<Key> bound_of_first(keys_between<Key> among, uint32_t k,
     return {kth.key, ~last.key + 1};
 }
 
-/* Leaves the entries of a list that are from a bound on; *count is their number, which no thread
- * may change meanwhile. To be called by a block. */
+/* Keeps the entries of a list that are from a bound on. *count becomes their number; no thread may
+ * change it meanwhile. A block must call it. */
 template <typename Entry, typename Key>
 __device__ inline void keep_from(const bound<Key> &from, Entry *list, uint32_t *count) {
-    constexpr uint32_t A_THREAD = 4; /* that each reads at once */
+    constexpr uint32_t A_THREAD = 4; /* each thread reads so many at once */
     const uint32_t n = *count;
     __syncthreads();
     if (threadIdx.x == 0) *count = 0;
@@ -223,7 +224,7 @@ __device__ inline void keep_from(const bound<Key> &from, Entry *list, uint32_t *
             const uint32_t i = begin + threadIdx.x + j * blockDim.x;
             own[j] = i < n ? list[i] : Entry();
         }
-        __syncthreads(); /* those that stay go where others were, which have been read */
+        __syncthreads(); /* all have read, so entries may be overwritten */
 #pragma unroll
         for (uint32_t j = 0; j < A_THREAD; j++)
             if (own[j].key() != 0 && from.has(own[j].key(), own[j].index()))
@@ -232,7 +233,7 @@ __device__ inline void keep_from(const bound<Key> &from, Entry *list, uint32_t *
     __syncthreads();
 }
 
-/* Leaves the k first entries of a list of more. Returns the bound that they are from. */
+/* Keeps the first k entries of a longer list. Returns their bound. */
 template <typename Entry>
 __device__ __noinline__ auto cut_list(Entry *list, uint32_t *count, uint32_t k) {
     using Key = decltype(list->key());
@@ -248,11 +249,11 @@ __device__ __noinline__ auto cut_list(Entry *list, uint32_t *count, uint32_t k) 
     return from;
 }
 
-/* A bound that k to `room` elements of a row, or of a part of one, are not below, where there are
- * k. Halves the keys between two elements, so that equal ones end it: of those equal to the k-th
- * the first are taken. k elements have a key from `low` on; `largest` is the largest key, `own` the
- * thread's. `first` is the place of the thread's first element, `end` that of the part's end. To be
- * called by all blocks of the row. */
+/* A bound from which on k to `room` elements lie, of a row or of a part that has at least k. It
+ * halves the range of keys, between two elements' keys. If elements equal to the k-th are too many,
+ * it takes the first ones. At least k elements have a key from `low` on, `largest` is the largest
+ * key, and `own` is the largest key of this thread. `first` is the place of the thread's first
+ * element, and the part ends at `end`. All blocks of the row must call it. */
 template <typename Tile, typename Key>
 __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, uint32_t first,
                                                      uint32_t end, uint32_t k, uint32_t room,
@@ -262,7 +263,7 @@ __device__ __noinline__ bound<Key> bound_by_counting(const Tile &tile, Key own, 
     constexpr int V = Tile::V;
     auto place_of = [&](int e) { return first + place<WARP, V>(e); };
     Key high = largest, middle = low;
-    uint32_t from_low = room + 1, above = 0; /* high */
+    uint32_t from_low = room + 1, above = 0; /* elements above `high` */
     while (from_low > room && low < high) {
         around_key<Key> mine = around_key<Key>::none();
 #pragma unroll 4

@@ -1,26 +1,25 @@
-/* topk/shapes.h - the shapes of the top-k kernels, of which plan/gpu_topk.c makes plans. */
+/* topk/shapes.h - the shapes of the top-k kernels. plan/gpu_topk.c makes plans from them. */
 #ifndef ONS_TOPK_H
 #define ONS_TOPK_H
 
 #include <stdint.h>
 
 enum {
-    TOPK_THREADS = 1024,      /* the most of a block that holds a part of a row, and of all on a
-                               * multiprocessor; */
-    TOPK_CHUNKS = 8,          /* of a thread there */
-    TOPK_BLOCK_THREADS = 512, /* the most of a block that holds a row */
-    TOPK_MERGE_THREADS = 512, /* of a block that merges the parts of a row */
-    TOPK_TILE_THREADS = 256,  /* the most of a block that reads a row tile by tile, */
-    TOPK_TILE_BLOCKS = 3,     /* of which so many fit a multiprocessor, */
-    TOPK_TILE_BLOCKS_OF_OTHERS = 2, /* of float64 and of rows with gaps; */
-    TOPK_KEPT = 32,                 /* the tiles of which it keeps all tops, */
-    TOPK_QUEUED = 8,      /* the tops a thread from a bound on, and the elements behind them, */
-    TOPK_TILE_CHUNKS = 4, /* the chunks of a thread in a tile, */
-    TOPK_TILE_CHUNKS_16_BIT = 8 /* and of 16-bit rows */
+    TOPK_THREADS = 1024,            /* most threads of a block that holds a part of a row */
+    TOPK_CHUNKS = 8,                /* chunks of each of these threads */
+    TOPK_BLOCK_THREADS = 512,       /* most threads of a block that holds a row */
+    TOPK_MERGE_THREADS = 512,       /* threads of a block that merges the parts of a row */
+    TOPK_TILE_THREADS = 256,        /* most threads of a block that reads tile by tile */
+    TOPK_TILE_BLOCKS = 3,           /* such blocks that fit a multiprocessor */
+    TOPK_TILE_BLOCKS_OF_OTHERS = 2, /* the same for float64 and for rows with gaps */
+    TOPK_KEPT = 32,                 /* tiles whose tops are all kept */
+    TOPK_QUEUED = 8,                /* tops a thread in the queue; entries a thread in the list */
+    TOPK_TILE_CHUNKS = 4,           /* chunks of a thread in a tile */
+    TOPK_TILE_CHUNKS_16_BIT = 8     /* the same for 16-bit rows */
 };
 
-/* Of which rows a shape is where they are put in order: of all, of many without gaps, of those of
- * them that have 16 bits, or of few. */
+/* The rows that a shape of topk/sorted.cu serves: all, many without gaps, many 16-bit rows without
+ * gaps, or few. */
 typedef enum {
     TOPK_ALL_ROWS,
     TOPK_MANY_ROWS,
@@ -28,11 +27,11 @@ typedef enum {
     TOPK_FEW_ROWS
 } topk_sorted_rows;
 
-/* The entries that the list of a row has room for in fused_warp: a bound need not be exact. A
- * multiple of what is read at once. */
+/* Entries in the list of a row of topk/warp.cu: more than k, so that a bound need not be exact. A
+ * multiple of the entries read at once. */
 static inline int64_t topk_warp_room(int64_t k) { return k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4; }
 
-/* The elements that a lane keeps of its own, where those of a short row are put in order. */
+/* Elements that each lane keeps of its own in topk/sorted.cu. */
 static inline int64_t topk_kept(int64_t k, int64_t elements) {
     const int64_t kept = k <= 4 ? 4 : k <= 8 ? 8 : k <= 16 ? 16 : 32;
     return kept < elements ? kept : elements;

@@ -1,5 +1,5 @@
-/* signs.cuh - which of a thread's elements are not below a number, or above it, a bit each: the
- * sign of the difference says it, in two instructions an element. */
+/* signs.cuh - a bit for each of a thread's elements that is not below a number, or above it. The
+ * sign of the difference gives the bit, in two instructions an element. */
 #ifndef ONS_SIGNS_CUH
 #define ONS_SIGNS_CUH
 
@@ -16,12 +16,12 @@ struct signs {
 
     /* NaN is not below any number. */
     __device__ static unsigned not_below(const Tile &tile, Real number) {
-        const Real from = number == 0 ? (Real)-0.0 : number; /* ±0 - -0 has no sign */
+        const Real from = number == 0 ? (Real)-0.0 : number; /* ±0 - -0 is not negative */
         return ~bits([&](int e) { return sign(tile.element(e), from); }) & ~0u >> (32 - n);
     }
-    /* Nor is it above. */
+    /* NaN is not above any number either. */
     __device__ static unsigned above(const Tile &tile, Real number) {
-        const Real to = number + (Real)0; /* 0 - ±0 has none either */
+        const Real to = number + (Real)0; /* 0 - ±0 is not negative */
         return bits([&](int e) { return sign(to, tile.element(e)); });
     }
 
@@ -37,8 +37,8 @@ struct signs {
     __device__ static unsigned sign(double a, double b) { return a < b ? ~0u : 0; }
 };
 
-/* Of 16-bit elements two at a time: the bits of the first ones are the lower half. A number counts
- * as the nearest of their type. */
+/* Takes 16-bit elements two at a time; the bits of the first of each two are the lower half. The
+ * number is rounded to their type. */
 template <typename X, int K>
 struct signs_of_pairs {
     using Tile = raw_tile<X, K>;
@@ -77,7 +77,7 @@ struct signs<raw_tile<__half, K>> : signs_of_pairs<__half, K> {};
 template <int K>
 struct signs<raw_tile<__nv_bfloat16, K>> : signs_of_pairs<__nv_bfloat16, K> {};
 
-/* The bits of the elements that are before place `end`; the first one's place is `first`. */
+/* The bits of the elements before place `end`; the first element's place is `first`. */
 template <int STRIDE, typename Tile>
 __device__ inline unsigned bits_before(uint32_t end, uint32_t first) {
     unsigned all = 0;
@@ -87,7 +87,6 @@ __device__ inline unsigned bits_before(uint32_t end, uint32_t first) {
     return all;
 }
 
-/* The bits of the elements that are NaN. */
 template <typename Tile>
 __device__ inline unsigned bits_of_nan(const Tile &tile) {
     unsigned all = 0;

@@ -1,11 +1,11 @@
-/* topk/sorted.cu - fused_warp of the operation that selects, of short rows: each of LANES lanes
- * puts its elements in order, and keeps the M largest; then the lanes' lists become one. All
- * exchanges are between registers. Where M is small, the tops of chunks are put in order first:
- * the k largest elements are in the k chunks with the largest tops, of which then the elements are
- * put in order.
+/* topk/sorted.cu - fused_warp of the operation that selects, for short rows. Each of LANES lanes
+ * puts its elements in order and keeps the M largest; then the lanes' lists become one. All
+ * exchanges are between registers. If M is small, the tops of chunks are put in order first. The k
+ * largest elements are in the k chunks with the largest tops, so only the elements of these chunks
+ * are put in order.
  *
- * An element and its place are one number of 32 bits. Of float32 that lacks the element's last
- * bits: numbers that differ in these alone are told apart at the end.
+ * An element and its place are one number of 32 bits (keys.cuh). For float32 it lacks the element's
+ * last bits, so elements that differ only there are put in order at the end.
  *
  * Moves 1 read of N. Stops at 256 elements. */
 #include "launch.cuh"
@@ -15,8 +15,8 @@
 #include "signs.cuh"
 #include "tops.cuh"
 
-/* One row in shared memory: its list, of `room` keys; and its elements, where they are asked for.
- * Each has a few words more, so that those of neighbouring rows are in different banks. */
+/* One row in shared memory: a list of `room` keys, and the row's elements if they are read again.
+ * Padding puts neighbouring rows into different banks. */
 template <typename Tile, int LANES, int M>
 struct sorted_row {
     using Keys = keys_of_row<Tile, LANES>;
@@ -34,7 +34,7 @@ struct sorted_row {
     __device__ sorted_row(uint32_t *rows, int which, int room)
         : elements((Stored *)(rows + which * words(room))), keys((uint32_t *)elements + ELEMENTS) {}
 
-    /* The element that a key stands for; and, of the one in that place, the element and its own. */
+    /* The element of a key, and the entry at place `order`. */
     __device__ float number(uint32_t key) const {
         if constexpr (Keys::EXACT)
             return Keys::number_of(key);
@@ -46,7 +46,8 @@ struct sorted_row {
         return Entry::make(key_of(number(key)), Keys::place_of(key));
     }
 
-    /* Whether two neighbours among those of this lane change places by bits that the keys lack. */
+    /* Whether two neighbours in this lane's share of the list are in the wrong order because of the
+     * bits that keys lack. */
     __device__ bool is_disordered(uint32_t k) const {
         bool found = false;
 #pragma unroll 1
@@ -56,7 +57,7 @@ struct sorted_row {
         return found;
     }
 
-    /* The place in the order of the key in that place. */
+    /* The true place of the entry at place `order`. */
     __device__ uint32_t order_of(uint32_t order, uint32_t k) const {
         const Entry own = (*this)[order];
         const uint32_t bucket = Keys::bucket(keys[order]);
@@ -69,9 +70,9 @@ struct sorted_row {
     }
 };
 
-/* Sees to it that the list has the k largest. Where the last one's bucket has other numbers too,
- * its key does not tell which of them are among the k: these are found one after the other. To be
- * called by whole warps. */
+/* Makes sure that the list has the k largest elements. If more elements share the last key's
+ * bucket, the key does not tell which are among the k. These are found one after the other. Whole
+ * warps must call it. */
 template <typename Tile, int LANES, int M>
 __device__ __forceinline__ void decide(const sorted_row<Tile, LANES, M> &list, uint32_t k) {
     using Keys = keys_of_row<Tile, LANES>;
@@ -85,7 +86,7 @@ __device__ __forceinline__ void decide(const sorted_row<Tile, LANES, M> &list, u
     const float low = number_of(bucket), high = number_of(bucket | Keys::PLACES);
     unsigned inside = Signs::not_below(tile, low);
     const uint32_t from = count(inside);
-    /* a bucket of infinity or NaN has but the one */
+    /* the bucket of infinity or NaN has no other number */
     const bool more = isfinite(low) && isfinite(high) && from > k;
     if (!__any_sync(~0u, more)) return;
     inside &= ~Signs::above(tile, high);
@@ -117,8 +118,8 @@ __device__ __forceinline__ void decide(const sorted_row<Tile, LANES, M> &list, u
     __syncwarp();
 }
 
-/* Lists the largest of what LANES lanes have, of which each keeps M of its own: they are so many
- * places behind those that their keys say. */
+/* Lists the largest elements of LANES lanes, each of which keeps M of its own. Their places are
+ * `behind` places after those in their keys. */
 template <int LANES, int M, int n>
 __device__ __forceinline__ void list_largest(uint32_t (&keys)[n], uint32_t behind, uint32_t *list,
                                              int wide) {
@@ -134,10 +135,10 @@ __device__ __forceinline__ void list_largest(uint32_t (&keys)[n], uint32_t behin
     }
 }
 
-/* Lists the largest of a row that is laid out, from the M chunks with the largest tops. The k first
- * of these chunks hold them: equal tops are in the order of their places, as equal elements are.
- * Returns whether the keys tell which elements are the k largest: whether no more than k are from
- * the last one's bucket on. */
+/* Lists the largest elements of a row from the M chunks with the largest tops. The first k of these
+ * chunks hold them, since equal tops are in the order of their places, as equal elements are.
+ * Returns whether the keys tell which elements are the k largest: at most k elements are from the
+ * last key's bucket on. */
 template <typename Tile, int LANES, int M>
 __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
                                                const sorted_row<Tile, LANES, M> &list, uint32_t k) {
@@ -153,7 +154,7 @@ __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
 #pragma unroll
     for (int i = 0; i < M; i++) chunks[i] -= lane * V;
     merge_lists<LANES, M>(chunks, 1);
-    __syncwarp(); /* the elements are laid out */
+    __syncwarp(); /* the elements are in shared memory */
     raw_tile<typename stored_as<Tile>::type, OWN> candidates;
     uint32_t at[OWN];
 #pragma unroll
@@ -175,7 +176,7 @@ __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
     } else {
         __syncwarp();
         const uint32_t last = Keys::bucket(list.keys[k - 1]);
-        uint32_t from_last = 0; /* the chunks from there on, and above 16 bits the elements */
+        uint32_t from_last = 0; /* low half: chunks from `last` on; high half: elements */
 #pragma unroll
         for (int i = 0; i < Tile::K; i++) from_last += tops[i] >= last ? 1 : 0;
 #pragma unroll
@@ -185,8 +186,8 @@ __device__ __forceinline__ bool list_by_chunks(const Tile &tile,
     }
 }
 
-/* How many blocks fit a multiprocessor, of whose lanes each has n elements and keeps some: the
- * compiler alone gives so few registers that the loads of unaligned rows wait for each other. */
+/* Number of blocks that fit a multiprocessor if a lane has n elements and keeps KEPT. Left alone,
+ * the compiler uses so few registers that the loads of unaligned rows wait for each other. */
 template <int n, int KEPT>
 constexpr int BLOCKS = n <= 32 && KEPT < 32 ? 8 : 5;
 

@@ -1,8 +1,8 @@
-/* topk/split.cu - split of the operation that selects: every part of a row gives its k first
- * entries and its pair (cuda/topk/online.cu); a block merges those of a row. One entry of each part
- * bounds the k-th. The block reads the first entries of all parts, then the second ones, and so on,
- * until no part has one from the bound on. It lists them in shared memory. When the list is full,
- * the block cuts it to its k first, which gives a new bound.
+/* topk/split.cu - split of the operation that selects. Every part of a row gives its first k
+ * entries and its pair (topk/online.cu). A block merges the parts of a row. One entry of each part
+ * bounds the k-th. The block reads the first entries of all parts, then the second entries, and so
+ * on, until no part has an entry from the bound on. It lists them in shared memory. When the list
+ * is full, the block cuts it to its first k, which gives a new bound.
  *
  * Moves 1 read of N. */
 #include "buckets.cuh"
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
     const int64_t row = blockIdx.x + args.first_row;
     const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, row * args.parts);
     const uint32_t k = (uint32_t)args.k, parts = (uint32_t)args.parts, entries = parts * k;
-    /* rank entries of as many parts as it takes are k */
+    /* the first `rank` entries of all parts are at least k entries */
     const uint32_t rank = (k + parts - 1) / parts;
     const bool has_part = threadIdx.x < parts;
     const key_type<Real> of_part[1] = {has_part ? part.entries[threadIdx.x * k + rank - 1].key()
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
         const Entry one = i < entries ? part.entries[i % parts * k + i / parts] : Entry();
         const bool listable = from.has(one.key(), one.index());
         if (listable) list[atomicAdd(&listed, 1)] = one;
-        if (!__syncthreads_or(listable)) break; /* of an entry of each part at least */
+        if (!__syncthreads_or(listable)) break; /* every part has at least one entry among these */
         if (listed + blockDim.x > (uint32_t)args.room) from = cut_list(list, &listed, k);
         __syncthreads(); /* all have read the count */
     }
@@ -66,7 +66,7 @@ ons_status launch_topk_split(const launch_request &request) {
         return launch_strips(request, shape, topk_merge_kernel<Rows>, arguments);
     };
     const int room =
-        topk_room(request, 2 * TOPK_MERGE_THREADS); /* and more than k and a block's threads */
+        topk_room(request, 2 * TOPK_MERGE_THREADS); /* more than k and a block's threads */
     return plan->compute == ONS_FLOAT64
                ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, merge)
                : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, merge);

@@ -1,7 +1,7 @@
-/* topk/state.cuh - the pair (m, d) of a row that a block reads tile by tile. Of float elements d is
- * a double meanwhile: the sums of tiles are floats relative to powers of two, so that nothing is
- * rounded off but where they lie 2^29 apart. So d does not depend on how many threads there are,
- * and a plan may take as many as the number of rows asks for. In float64 sums have one order. */
+/* topk/state.cuh - the pair (m, d) of a row that a block reads tile by tile. For float elements d
+ * is a double: the sum of each tile is a float relative to a power of two, so nothing is rounded
+ * off unless sums lie 2^29 apart. So d does not depend on the number of threads, and a plan may
+ * choose it by the number of rows. In float64 the sums have one order. */
 #ifndef ONS_TOPK_STATE_CUH
 #define ONS_TOPK_STATE_CUH
 
@@ -28,7 +28,7 @@ struct sum_of_tiles<float> {
     __device__ double rounded() const { return sum; }
 };
 
-/* Of what one thread has seen so far. */
+/* The state of one thread's elements. */
 template <typename Real>
 struct state_of_tiles {
     Real m = -arithmetic<Real>::infinity();
@@ -40,7 +40,6 @@ struct state_of_tiles {
     }
 };
 
-/* Of a warp's threads. */
 template <typename Real>
 struct state_of_warp {
     Real m;
@@ -59,7 +58,7 @@ __device__ inline state_of_warp<Real> *states_of_warps() {
     return states;
 }
 
-/* Of a block, once all its warps have written theirs. */
+/* The state of a block, after all its warps have written theirs. */
 template <typename Real>
 __device__ inline state<Real> state_of_block() {
     const state_of_warp<Real> *const states = states_of_warps<Real>();

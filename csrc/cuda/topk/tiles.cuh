@@ -1,5 +1,5 @@
-/* topk/tiles.cuh - the tiles that a block takes of a row, or of a part of one; and the k largest of
- * them listed tile by tile, where more elements are from a bound on than there is room for. */
+/* topk/tiles.cuh - the tiles that a block takes of a row or of a part of a row. If the list has no
+ * room for the elements from a bound on, it lists the k largest tile by tile. */
 #ifndef ONS_TOPK_TILES_CUH
 #define ONS_TOPK_TILES_CUH
 
@@ -7,7 +7,7 @@
 #include "select.cuh"
 #include "state.cuh"
 
-/* Of unaligned 16-bit rows more chunks would take more registers than there are. */
+/* Chunks of a thread in a tile. Unaligned 16-bit rows have no registers for more. */
 template <typename Rows>
 constexpr int CHUNKS_OF = TOPK_TILE_CHUNKS;
 template <typename X>
@@ -17,10 +17,10 @@ constexpr int CHUNKS_OF<contiguous_rows<X, alignment::ALL>> =
 template <typename Rows>
 using tile_of_thread = typename Rows::template tile<CHUNKS_OF<Rows>>;
 
-/* What a block has: a row, or a part of one. */
+/* A block's share: a row, or a part of a row. */
 template <typename Rows>
 struct block_share {
-    int64_t which, row; /* its number among all parts, and that of its row */
+    int64_t which, row; /* number of the share, and of its row */
     uint32_t begin, end, k;
 
     __device__ explicit block_share(const topk_arguments<Rows> &args)
@@ -33,14 +33,15 @@ struct block_share {
         k = end - begin < (uint32_t)args.k ? end - begin : (uint32_t)args.k;
     }
 
-    /* This thread's chunks of a tile, from that chunk of the row on. */
+    /* This thread's chunks of a tile, from chunk `chunk` of the row on. */
     __device__ __forceinline__ tile_of_thread<Rows> load(const topk_arguments<Rows> &args,
                                                          uint32_t chunk) const {
         return Rows::template row<false>(args, row - args.first_row)
             .template load<CHUNKS_OF<Rows>, WARP>(chunk);
     }
 
-    /* The elements of one chunk, which each thread may have elsewhere: -inf from `end` on. */
+    /* Loads one chunk from element `at` on, which each thread may choose. Elements from `end` on
+     * are -inf. */
     template <typename Real, int V>
     __device__ __forceinline__ void load_chunk(const topk_arguments<Rows> &args, uint32_t at,
                                                Real (&x)[V]) const {
@@ -65,13 +66,13 @@ struct block_share {
     }
 };
 
-/* The place in a tile of a thread's first chunk. */
+/* The first chunk of this thread in a tile. */
 template <typename Rows>
 __device__ inline uint32_t own_chunk() {
     return block_a_row::chunk<CHUNKS_OF<Rows>>(warp_of_block());
 }
 
-/* Lists the share tile by tile, of each at most its k first; cuts the list before it is full. */
+/* Lists the first k elements of each tile of the share. Cuts the list before it is full. */
 template <typename Rows>
 __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
                                                key_type<typename Rows::Real> least) {
@@ -93,7 +94,9 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
     Tile next = share.load(args, (share.begin + own_first) / V);
 #pragma unroll 1
     for (int64_t begin = share.begin; begin < N; begin += step) {
-        if (from.key == highest && from.end <= begin) break; /* all others are behind */
+        if (from.key == highest && from.end <= begin)
+            break; /* all others come later in the
+                    * order */
         const Tile tile = next;
         const uint32_t first = (uint32_t)begin + own_first;
         if (begin + step < N) next = share.load(args, (first + (uint32_t)step) / V);
@@ -101,7 +104,8 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
         const Key own = first < N ? key_of(tile.largest()) : 0;
         if (!__syncthreads_or(own > from.key || (own == from.key && first < from.end))) continue;
         if (listed > k)
-            from = {cut_list(list, &listed, k).key, 0}; /* later ones are behind equal ones */
+            from = {cut_list(list, &listed, k).key, 0}; /* a later equal element comes after
+                                                         * these */
         const uint32_t before = listed;
         if (threadIdx.x == 0) largest = 0;
         __syncthreads();
@@ -116,7 +120,7 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
                 each_from<WARP>(tile, from, first, end, [&](Key key, uint32_t at) {
                     const uint32_t slot = atomicAdd(&listed, 1);
                     if (slot < room) list[slot] = Entry::make(key, at);
-                    return slot < room; /* else they are too many anyway */
+                    return slot < room; /* else there are too many in any case */
                 });
             __syncthreads();
             if (listed <= room) break;

@@ -1,5 +1,5 @@
-/* tops.cuh - tops: the largest elements of parts of a thread's chunks; and the k-th largest of the
- * tops of neighbouring lanes, which bounds the k-th element of their row from below. */
+/* tops.cuh - tops are the largest elements of parts of a thread's chunks. The k-th largest top of
+ * neighbouring lanes bounds the k-th element of their row from below. */
 #ifndef ONS_TOPS_CUH
 #define ONS_TOPS_CUH
 
@@ -25,7 +25,7 @@ __device__ inline Real largest_of_part(const real_tile<Real, K> &tile, int part)
     return m;
 }
 
-/* The largest elements of a thread's chunks, one of each. */
+/* The largest element of each of a thread's chunks. */
 template <typename Tile>
 __device__ inline auto tops_of_chunks(const Tile &tile) {
     constexpr int V = Tile::V;
@@ -43,7 +43,7 @@ __device__ inline auto tops_of_chunks(const raw_tile<X, K> &tile)
     -> std::enable_if_t<sizeof(X) == 2, raw_tile<X, K / raw_tile<X, K>::V>> {
     raw_tile<X, K / raw_tile<X, K>::V> tops;
 #pragma unroll
-    for (int k = 0; k < K; k += 2) { /* those of two chunks in a word */
+    for (int k = 0; k < K; k += 2) { /* the tops of two chunks in a word */
         const unsigned one = larger_pair<X>(tile.raw[k].word[0], tile.raw[k].word[1]);
         const unsigned two = larger_pair<X>(tile.raw[k + 1].word[0], tile.raw[k + 1].word[1]);
         tops.raw[k / 4].word[k % 4 / 2] =
@@ -52,14 +52,14 @@ __device__ inline auto tops_of_chunks(const raw_tile<X, K> &tile)
     return tops;
 }
 
-/* The k-th largest of two numbers each of LANES lanes: a bitonic network, in which number 2 * lane
- * + i is a lane's i-th. NaN may be lost. */
+/* The k-th largest of the numbers of LANES lanes, two each, by a bitonic network: a lane's i-th
+ * number has place 2 * lane + i. NaN may be lost. */
 template <int LANES, typename Real>
 __device__ inline Real kth_over_lanes(Real first, Real second, int k) {
     const int lane = threadIdx.x % LANES;
 #pragma unroll
     for (int size = 2; size <= 2 * LANES; size *= 2) {
-        const bool down = !(2 * lane & size); /* the largest first */
+        const bool down = !(2 * lane & size); /* largest first */
 #pragma unroll
         for (int apart = size / 4; apart > 0; apart /= 2) {
             const bool larger_one = !(lane & apart) == down;

@@ -1,13 +1,13 @@
-/* topk/tops_of_block.cuh - the tops of a block: the largest element that each of its threads has of
- * each tile. All tops of the first tiles are kept, by thread and tile. Then those from a bound on
- * go to a queue, and so do all later ones. */
+/* topk/tops_of_block.cuh - the tops of a block: the largest element of each thread in each tile.
+ * The block keeps all tops of the first tiles, by thread and tile. Then the kept tops from a bound
+ * on go to a queue, and so do all later tops from the bound on. */
 #ifndef ONS_TOPK_TOPS_CUH
 #define ONS_TOPK_TOPS_CUH
 
 #include "select.cuh"
 #include "shapes.h"
 
-/* The tops of a thread lie along the row from place `first` on, `step` apart, to before `end`. */
+/* The tops of a thread are at places `first`, `first` + `step`, and so on, before `end`. */
 struct places_of_tops {
     uint32_t first, step, end;
 };
@@ -20,9 +20,8 @@ struct tops_of_block {
 
     Real *kept;
     Entry *queue;
-    uint32_t *queued; /* how many should be in the queue: it may be more than there is room for */
+    uint32_t *queued; /* tops that were added; may exceed the queue's room */
 
-    /* How many there is room for in the queue. */
     __device__ static uint32_t room() { return TOPK_QUEUED * blockDim.x; }
 
     __device__ Real &of_tile(uint32_t tile) const { return kept[tile * blockDim.x + threadIdx.x]; }
@@ -32,16 +31,17 @@ struct tops_of_block {
         if (slot < room()) queue[slot] = Entry::make(key, place);
     }
 
-    /* Whether it has all that should be in it. */
+    /* Whether the queue has all tops that were added. */
     __device__ bool is_whole() const { return *(volatile uint32_t *)queued <= room(); }
 
-    /* Whether there is room for the tops of so many tiles more. */
+    /* Whether the tops of `tiles` more tiles fit. */
     __device__ bool has_room(uint32_t tiles) const {
         return !__syncthreads_or(*(volatile uint32_t *)queued + tiles * blockDim.x > room());
     }
 };
 
-/* The `rank`-th largest of a warp's keys: each counts those above it. Where there are fewer, 0. */
+/* The `rank`-th largest of a warp's keys: each lane counts the keys above its own. 0 if there are
+ * fewer keys. */
 template <typename Key>
 __device__ inline Key kth_of_warp(Key key, uint32_t rank) {
     uint32_t above = 0;
@@ -51,8 +51,9 @@ __device__ inline Key kth_of_warp(Key key, uint32_t rank) {
     return rank <= WARP ? found : 0;
 }
 
-/* A key that k elements of a row are not below, or 0. `own` is the largest that this thread of the
- * block has had, 0 if none: `rank` of each warp are from there on, if each has enough. */
+/* A key that at least k elements of a row are not below, or 0. `own` is the largest key that this
+ * thread has seen, or 0. In each warp, `rank` threads have such a key from the bound on, if the
+ * warp has enough threads with elements. */
 template <typename Key>
 __device__ inline Key bound_by_warps(Key own, uint32_t rank) {
     constexpr int MAX_WARPS = TOPK_TILE_THREADS / WARP;
@@ -69,9 +70,8 @@ __device__ inline Key bound_by_warps(Key own, uint32_t rank) {
     return from;
 }
 
-/* A key that k elements of a row are not below, or 0. If k is large, the least of the threads'
- * maxima lie far below the k-th element: then all tops are counted that such a bound leaves.
- * each(visit) calls visit(key) for tops of this thread. */
+/* The same. If k is large, the least of the threads' maxima lie far below the k-th element. Then
+ * all tops from this bound on are counted. each(visit) calls visit(key) for this thread's tops. */
 template <typename Key, typename Each>
 __device__ inline Key bound_of_row(Key own, uint32_t k, Each each) {
     constexpr uint32_t CLOSE_RANK = WARP / 2;
@@ -85,7 +85,7 @@ __device__ inline Key bound_of_row(Key own, uint32_t k, Each each) {
     });
 }
 
-/* A key that k of n entries are not below. */
+/* A key that at least k of n entries are not below. */
 template <typename Entry>
 __device__ __noinline__ auto bound_of_entries(const Entry *entries, uint32_t n, uint32_t k) {
     return bound_by_ranges<decltype(entries->key())>(k, [&](auto visit) {
@@ -94,8 +94,8 @@ __device__ __noinline__ auto bound_of_entries(const Entry *entries, uint32_t n, 
     });
 }
 
-/* A key that k elements of a row are not below; of the tops that are kept, of so many tiles, those
- * from there on go to the queue. */
+/* A key that at least k elements of a row are not below. The kept tops of `tiles` tiles go to the
+ * queue if they are from this key on. */
 template <typename Real, typename Key>
 __device__ __noinline__ Key queue_kept(tops_of_block<Real> tops, places_of_tops at, uint32_t tiles,
                                        Key own, uint32_t k) {
@@ -104,7 +104,8 @@ __device__ __noinline__ Key queue_kept(tops_of_block<Real> tops, places_of_tops 
         for (uint32_t tile = 0; tile < tiles; tile++)
             if (at.first + tile * at.step < at.end) visit(key_of(tops.of_tile(tile)));
     });
-    const Real least = number_of(from); /* NaN, which nothing is below, of no key and of the last */
+    const Real least = number_of(from); /* NaN if `from` is 0 or NaN's key: then nothing is below
+                                         * it */
     if (own >= from)
 #pragma unroll 4
         for (uint32_t tile = 0; tile < tiles; tile++) {
@@ -115,10 +116,10 @@ __device__ __noinline__ Key queue_kept(tops_of_block<Real> tops, places_of_tops 
     return from;
 }
 
-/* Such a key; the queue keeps the tops from there on. */
+/* The same; the queue keeps the tops from this key on. */
 template <typename Real, typename Key>
 __device__ __noinline__ Key cut_queue(tops_of_block<Real> tops, Key own, uint32_t k) {
-    __syncthreads(); /* all have added theirs */
+    __syncthreads(); /* all have added their tops */
     const uint32_t count = *tops.queued;
     const uint32_t in_queue = count < tops.room() ? count : tops.room();
     const Key from = bound_of_row(own, k, [&](auto visit) {

@@ -1,9 +1,9 @@
-/* topk/warp.cu - fused_warp of the operation that selects: a row stays in the registers of a warp,
- * or of as few of its lanes as hold it, and a block has several rows. Where k is small, the k-th
- * largest of two numbers a lane, the largest of its even chunks and of its odd ones, bounds the
- * k-th element from below. Where that leaves too many elements, and where k is larger, the bound is
- * found by counting (choose). The elements from there on are listed in shared memory, and put in
- * order.
+/* topk/warp.cu - fused_warp of the operation that selects. A row stays in the registers of a warp,
+ * or of the fewest of its lanes that hold it, and a block has several rows. If k is small, each
+ * lane gives two numbers, the largest of its even chunks and of its odd chunks. The k-th largest
+ * number bounds the k-th element from below. If too many elements are from the bound on, or k is
+ * larger, choose() finds a bound by counting. The elements from the bound on are listed in shared
+ * memory and put in order.
  *
  * Moves 1 read of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
 #include "launch.cuh"
@@ -12,19 +12,20 @@
 #include "signs.cuh"
 #include "tops.cuh"
 
-/* Entries that are read at once; a list has room for so many more, which also puts the lists of
- * neighbouring rows into different banks. */
+/* Entries that are read at once. A list has room for so many more entries. This also puts the lists
+ * of neighbouring rows into different banks. */
 enum { LIST_PAD = 4 };
 template <typename Entry>
 struct alignas(16) entries_at_once {
     Entry one[LIST_PAD];
 };
 
-/* A lane has two of a list's entries at most: each counts those before it, and takes its place. */
+/* Puts a list in order. Each lane has at most two of its entries. It counts the entries before each
+ * of them, and writes the entry to that place. */
 template <int LANES, typename Entry>
 __device__ inline void order_few(Entry *list, uint32_t count, int lane) {
     Entry own[2];
-    uint32_t others[2] = {0, 0}; /* before it, less than 0 */
+    uint32_t others[2] = {0, 0}; /* minus the number of entries before it */
 #pragma unroll
     for (int i = 0; i < 2; i++)
         if (lane + i * LANES < count) own[i] = list[lane + i * LANES];
@@ -43,13 +44,13 @@ __device__ inline void order_few(Entry *list, uint32_t count, int lane) {
     __syncwarp();
 }
 
-/* Which of a lane's elements are kept, a bit each as in signs.cuh, and how many all lanes keep. */
+/* A lane's kept elements, a bit each as in signs.cuh, and the number that all lanes keep. */
 struct kept_of_row {
     unsigned bits;
     uint32_t count;
 };
 
-/* The first `count` of the row's elements that have a bit. */
+/* The bits of the row's first `count` elements that have a bit. */
 template <int LANES, typename Tile>
 __device__ inline unsigned first_of(unsigned bits, uint32_t count, int lane) {
     using Signs = signs<Tile>;
@@ -72,8 +73,8 @@ __device__ inline unsigned first_of(unsigned bits, uint32_t count, int lane) {
     return kept;
 }
 
-/* What choose() looks for: k to `room` elements, of which k or more are not below `low`; m is the
- * largest. It begins with a number, which may be an element. */
+/* choose() looks for k to `room` elements. At least k are not below `low`, and m is the largest. It
+ * begins with `number`, which may be an element. */
 template <typename Real>
 struct search_of_row {
     uint32_t k, room;
@@ -81,10 +82,11 @@ struct search_of_row {
     bool is_element;
 };
 
-/* Leaves k to `room` elements of each row by counting those not below a number. That is the one
- * given, then the middle between the last ones that were too low and too high; every third time it
- * is an element. So neither equal elements nor an outlier make it long: where k is reached within
- * equal ones, the first are taken. element(bit) gives one of this lane's. */
+/* Leaves k to `room` elements of each row, by counting the elements not below a number. The number
+ * is search.number at first, then the middle between the last ones that were too low and too high;
+ * every third time it is an element. So neither equal elements nor an outlier make the search long.
+ * If k is reached within equal elements, the first of them are kept. element(bit) returns an
+ * element of this lane. */
 template <int LANES, typename Tile, typename Real, typename Element>
 __device__ inline void choose(const Tile &tile, kept_of_row *kept, search_of_row<Real> search,
                               Element element) {
@@ -93,7 +95,8 @@ __device__ inline void choose(const Tile &tile, kept_of_row *kept, search_of_row
     const Real m = search.m;
     Real low = search.low, number = search.number;
     constexpr unsigned OF_ROW = ~0u >> (32 - LANES);
-    unsigned above = 0, equal = 0, nan = 0; /* fewer than k; of those the first are kept */
+    unsigned above = 0, equal = 0, nan = 0; /* bits of fewer than k elements; of the equal ones the
+                                             * first are kept */
     uint32_t wanted = 0;
     Real high = m;
     const int first_step = search.is_element ? 0 : 1;
@@ -110,7 +113,7 @@ __device__ inline void choose(const Tile &tile, kept_of_row *kept, search_of_row
             number = __shfl_sync(~0u, one, max(31 - __clz(lanes), 0), LANES);
         } else if (step > first_step && isfinite(low)) {
             number = low + (high - low) / 2;
-        } else if (step > first_step) { /* twice as far from the largest as the last one */
+        } else if (step > first_step) { /* twice as far from the largest as before */
             number = high + (high - m);
         }
         const unsigned from = (isnan(number) ? nan : Signs::not_below(tile, number)) & kept->bits;
@@ -140,8 +143,8 @@ __device__ inline void choose(const Tile &tile, kept_of_row *kept, search_of_row
     }
 }
 
-/* Of one row in shared memory: its elements, in whose place come the buckets and the list in order;
- * and its list. */
+/* Bytes of one row's elements in shared memory. Later the buckets and the sorted list take their
+ * place. */
 template <typename Rows, int LANES, int K>
 __host__ __device__ inline int bytes_of_elements(int room) {
     using Tile = typename Rows::template tile<K>;
@@ -190,7 +193,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     kept_of_row kept = {Signs::not_below(tile, least), 0};
     if (!__all_sync(~0u, N == LANES * n || least > -arithmetic<Real>::infinity()))
         kept.bits &= bits_before<LANES, Tile>(N, first);
-    uint32_t slot = sum_up_to_lane<LANES>(__popc(kept.bits), lane); /* after this lane's */
+    uint32_t slot = sum_up_to_lane<LANES>(__popc(kept.bits), lane); /* where this lane's entries
+                                                                     * end */
     kept.count = __shfl_sync(~0u, slot, LANES - 1, LANES);
     __syncwarp();
     if (__any_sync(~0u, kept.count > (uint32_t)args.room)) {
@@ -212,7 +216,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         list[slot++] = Entry::make(key, place_of(bit));
     }
     const uint32_t count = kept.count;
-    if (lane < LIST_PAD) list[count + lane] = {}; /* none is before another */
+    if (lane < LIST_PAD) list[count + lane] = {}; /* these are before no other entry */
     __syncwarp();
     const bool exists = row < args.rows;
     topk_of_row<Rows> results(args, exists ? row : 0, total);
