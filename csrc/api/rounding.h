@@ -14,35 +14,30 @@
 #ifndef ONS_ROUNDING_H
 #define ONS_ROUNDING_H
 
+#include "problem.h"
 #include "two_doubles.h"
 
-/* A type to round to: its bits, the exponent of its least number, and where it overflows. */
+/* A type to round to: the bits of a number, its least number, its least normal number, and where it
+ * overflows. A product with cut leaves so many bits (Veltkamp; Dekker, Numer. Math. 18, 1971). */
 typedef struct {
-    int bits, least;
-    double overflow; /* this and more become inf */
+    int bits;
+    double least, normal, overflow, cut;
 } ons_rounding;
 
-ONS_INLINE ons_rounding ons_rounding_to_float32(void) {
-    const ons_rounding to = {24, -149, 0x1.ffffffp127};
-    return to;
-}
-ONS_INLINE ons_rounding ons_rounding_to_float16(void) {
-    const ons_rounding to = {11, -24, 65520.0};
-    return to;
-}
-ONS_INLINE ons_rounding ons_rounding_to_bfloat16(void) {
-    const ons_rounding to = {8, -133, 0x1.ffp127};
-    return to;
+ONS_INLINE ons_rounding ons_rounding_to(ons_dtype dtype) {
+    const ons_rounding half = {11, 0x1p-24, 0x1p-14, 65520.0, 0x1p42 + 1};
+    const ons_rounding bfloat = {8, 0x1p-133, 0x1p-126, 0x1.ffp127, 0x1p45 + 1};
+    const ons_rounding single = {24, 0x1p-149, 0x1p-126, 0x1.ffffffp127, 0x1p29 + 1};
+    return dtype == ONS_FLOAT16 ? half : dtype == ONS_BFLOAT16 ? bfloat : single;
 }
 
-/* To nearest, ties to even. A double of 1.5 * 2^52 units has this unit in its last place. */
+/* To nearest, ties to even; 0 is +0. A double of 1.5 * 2^52 units has this unit in its last place. */
 ONS_INLINE double ons_rounded(double v, ons_rounding to) {
     if (!(fabs(v) < to.overflow)) return v == v ? copysign(INFINITY, v) : v;
     int exponent;
     (void)frexp(v, &exponent);
-    const int unit = exponent - to.bits > to.least ? exponent - to.bits : to.least;
-    const double magic = ldexp(0x1.8p52, unit), rounded = (v + magic) - magic;
-    return copysign(rounded, v);
+    const double own = ldexp(1.0, exponent - to.bits), unit = own > to.least ? own : to.least;
+    return (v + 0x1.8p52 * unit) - 0x1.8p52 * unit;
 }
 
 /* The nearest double whose last bit is odd where something was rounded off: it rounds to fewer bits as the sum
@@ -70,17 +65,28 @@ ONS_INLINE double ons_two_decided(ons_two v, double error, ons_rounding to) {
 typedef struct {
     double m, n;
     ons_two s;
+    bool below; /* an element is so far below m that s does not have it */
 } ons_two_row;
 
+ONS_INLINE ons_two_row ons_two_row_of(double m) {
+    const ons_two_row empty = {m, 0.0, {0.0, 0.0}, false};
+    return empty;
+}
 ONS_INLINE void ons_two_row_add(ons_two_row *row, double x) {
     const ons_two u = ons_two_sum(x, -row->m);
     if (x == row->m)
         row->n += 1.0;
-    else if (u.high > -800.0)
-        row->s = ons_two_add(row->s, ons_two_exp(u, 0.0));
+    else if (u.high >= ONS_TWO_LOWEST)
+        row->s = ons_two_add(row->s, ons_two_exp(u));
+    else
+        row->below |= x > -INFINITY;
+}
+/* Call it after the last element. Far below all results only the sign of s counts. */
+ONS_INLINE void ons_two_row_end(ons_two_row *row) {
+    if (row->below && row->s.high == 0.0) row->s.high = 0x1p-1000;
 }
 
-/* log(n + s), and the error of it. */
+/* log(n + s), and its error. */
 ONS_INLINE ons_two ons_two_row_log(const ons_two_row *row, double *error) {
     const ons_two L = ons_two_log1p(ons_two_add(ons_two_of(row->n - 1.0), row->s));
     *error = 0x1p-90 * L.high;
@@ -89,27 +95,57 @@ ONS_INLINE ons_two ons_two_row_log(const ons_two_row *row, double *error) {
 
 ONS_INLINE double ons_two_softmax(const ons_two_row *row, double x, ons_rounding to) {
     const ons_two d = ons_two_add(ons_two_of(row->n), row->s);
-    const ons_two u = ons_two_sum(x, -row->m);
     if (x == row->m) { /* 1/n, less what s takes of it */
         const ons_two whole = ons_two_over(ons_two_of(1.0), ons_two_of(row->n));
         const ons_two less = ons_two_over(ons_two_times(row->s, whole), d);
         const double error = 0x1p-96 * less.high + (whole.low != 0.0 ? 0x1p-98 * whole.high : 0.0);
-        return ons_two_decided(ons_two_add(whole, ons_two_minus(less)), row->s.high == 0.0 ? 0.0 : error, to);
+        return ons_two_decided(ons_two_add(whole, ons_two_minus(less)), error, to);
     }
-    const ons_two y = ons_two_over(ons_two_exp(u, 0.0), d);
+    const ons_two u = ons_two_sum(x, -row->m);
+    if (!(u.high >= ONS_TWO_LOWEST)) return 0.0;
+    const ons_two y = ons_two_over(ons_two_exp(u), d);
     return ons_two_decided(y, 0x1p-95 * y.high, to);
 }
 ONS_INLINE double ons_two_log_softmax(const ons_two_row *row, double x, ons_rounding to) {
     double error;
     const ons_two L = ons_two_row_log(row, &error), u = ons_two_sum(x, -row->m);
-    if (L.high == 0.0) return ons_rounded(ons_two_to_odd(u), to);
-    return ons_two_decided(ons_two_add(u, ons_two_minus(L)), error + 0x1p-100 * fabs(u.low), to);
+    return ons_two_decided(ons_two_add(u, ons_two_minus(L)), error, to);
 }
 ONS_INLINE double ons_two_logsumexp(const ons_two_row *row, ons_rounding to) {
     double error;
     const ons_two L = ons_two_row_log(row, &error);
-    if (L.high == 0.0) return ons_rounded(row->m, to);
     return ons_two_decided(ons_two_add(ons_two_of(row->m), L), error, to);
+}
+
+/* A row in double. Its exponentials are e^(x - base) * 2^-c. */
+typedef struct {
+    ons_rounding to;
+    double m, base, c;
+    double top, n; /* the largest exponential, and the number of elements that have it */
+    ons_two s;     /* the sum of the other exponentials */
+    double second; /* of an element's result: 1 / d, or log(d) */
+} ons_rounded_row;
+
+/* The largest relative error of a result in double. docs/how-it-works.md adds it up. */
+#define ONS_ROUNDED_ERROR 0x1p-48
+
+ONS_INLINE ons_rounded_row ons_rounded_row_of(double m, ons_dtype dtype) {
+    const bool far = ons_needs_anchor(m);
+    const ons_rounded_row row = {ons_rounding_to(dtype), m, far ? m : 0.0, far ? 0.0 : ons_reference(m),
+                                 0.0, 0.0, {0.0, 0.0}, 0.0};
+    return row;
+}
+
+/* log(sum(e^(x - m))). */
+ONS_INLINE double ons_rounded_log(const ons_rounded_row *row) {
+    return log1p((row->n - 1.0) + (row->s.high + row->s.low) / row->top);
+}
+ONS_INLINE double ons_rounded_inverse(const ons_rounded_row *row) {
+    return 1.0 / (row->n * row->top + (row->s.high + row->s.low));
+}
+ONS_INLINE double ons_rounded_logsumexp(const ons_rounded_row *row) {
+    const double L = ons_rounded_log(row), value = row->m + L;
+    return ons_decided(value, ONS_ROUNDED_ERROR * (L + fabs(value)), row->to);
 }
 
 #endif

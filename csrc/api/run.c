@@ -65,6 +65,7 @@ const char *ons_status_text(ons_status status) {
     case ONS_E_NO_CLUSTERS: return "this GPU has no thread-block clusters of that size";
     case ONS_E_NO_GRID: return "this GPU has no cooperative launch";
     case ONS_E_K_TOO_LARGE: return "k is too large for the method";
+    case ONS_E_METHOD_NOT_OF_TYPE: return "the method does not round to this type";
     default: return ons_cuda_error_text(status);
     }
 }

@@ -1,54 +1,130 @@
-/* two_doubles.h - a number as the unevaluated sum of two doubles, which has about 106 bits: sums, products,
- * e^x and log(1 + x). method="exact" decides with it what one double cannot (rounding.h).
+/* two_doubles.h - a number as the unevaluated sum of two doubles, which has about 106 bits: sums, products
+ * and e^x. method="exact" decides with it what one double cannot (rounding.h).
  *
- * two_sum and two_product are exact (Knuth; Dekker, Numer. Math. 18, 1971; with fma). The others lose at
- * most 2^-102 of their result each (Joldes, Muller and Popescu, ACM TOMS 44, 2017). */
-#ifndef ONS_TWO_DOUBLES_H
-#define ONS_TWO_DOUBLES_H
-
+ * It is a template. Without ONS_TWO it defines ons_two, a pair of doubles, and ons_two_sum and so on. With
+ * ONS_TWO(name) it defines the same for pairs of vectors of doubles (cpu/kernel/rounded.h):
+ *
+ *   ONS_TWO_PAIR, ONS_TWO_REAL     the pair, and its halves' type, with C's operators
+ *   ONS_TWO_SET, ONS_TWO_FMA       a constant; a * b + c, rounded once
+ *   ONS_TWO_POWER(t)               2^n from t = n + 1.5 * 2^52 + 1023
+ *   ONS_TWO_INLINE                 how its functions are declared
+ *
+ * sum and product are exact (Knuth; Dekker, Numer. Math. 18, 1971; with fma). The others lose at most
+ * 2^-102 of their result (Joldes, Muller and Popescu, ACM TOMS 44, 2017). */
+#ifndef ONS_TWO
+#define ONS_TWO_DEFAULT
 #include "state.h"
+#include <stdint.h>
+#include <string.h>
+
+ONS_INLINE double ons_power_of_two(double t) {
+    uint64_t bits;
+    memcpy(&bits, &t, sizeof bits);
+    bits <<= 52;
+    memcpy(&t, &bits, sizeof t);
+    return t;
+}
+#define ONS_TWO(name) ons_two_##name
+#define ONS_TWO_PAIR ons_two
+#define ONS_TWO_REAL double
+#define ONS_TWO_SET(a) (a)
+#define ONS_TWO_FMA fma
+#define ONS_TWO_POWER ons_power_of_two
+#define ONS_TWO_INLINE ONS_INLINE
+#endif
 
 typedef struct {
-    double high, low; /* |low| is at most half a unit in the last place of high */
-} ons_two;
+    ONS_TWO_REAL high, low; /* |low| is at most half a unit in the last place of high */
+} ONS_TWO_PAIR;
 
-ONS_INLINE ons_two ons_two_sum(double a, double b) {
-    const double sum = a + b, part = sum - a;
-    const ons_two exact = {sum, (a - (sum - part)) + (b - part)};
+ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(sum)(ONS_TWO_REAL a, ONS_TWO_REAL b) {
+    const ONS_TWO_REAL sum = a + b, part = sum - a;
+    const ONS_TWO_PAIR exact = {sum, (a - (sum - part)) + (b - part)};
     return exact;
 }
 /* The same where |a| >= |b|, or a is 0. */
-ONS_INLINE ons_two ons_two_fast_sum(double a, double b) {
-    const double sum = a + b;
-    const ons_two exact = {sum, b - (sum - a)};
+ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(fast_sum)(ONS_TWO_REAL a, ONS_TWO_REAL b) {
+    const ONS_TWO_REAL sum = a + b;
+    const ONS_TWO_PAIR exact = {sum, b - (sum - a)};
     return exact;
 }
-ONS_INLINE ons_two ons_two_product(double a, double b) {
-    const double product = a * b;
-    const ons_two exact = {product, fma(a, b, -product)};
+ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(product)(ONS_TWO_REAL a, ONS_TWO_REAL b) {
+    const ONS_TWO_REAL product = a * b;
+    const ONS_TWO_PAIR exact = {product, ONS_TWO_FMA(a, b, -product)};
     return exact;
 }
+ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(add)(ONS_TWO_PAIR a, ONS_TWO_PAIR b) {
+    ONS_TWO_PAIR sum = ONS_TWO(sum)(a.high, b.high);
+    const ONS_TWO_PAIR low = ONS_TWO(sum)(a.low, b.low);
+    sum = ONS_TWO(fast_sum)(sum.high, sum.low + low.high);
+    return ONS_TWO(fast_sum)(sum.high, sum.low + low.low);
+}
+ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(times)(ONS_TWO_PAIR a, ONS_TWO_PAIR b) {
+    ONS_TWO_PAIR product = ONS_TWO(product)(a.high, b.high);
+    product.low += ONS_TWO_FMA(a.high, b.low, a.low * b.high);
+    return ONS_TWO(fast_sum)(product.high, product.low);
+}
+/* Times a power of two. */
+ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(scaled)(ONS_TWO_PAIR a, ONS_TWO_REAL power) {
+    const ONS_TWO_PAIR scaled = {a.high * power, a.low * power};
+    return scaled;
+}
+/* a + r * p, for constants a. */
+ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(next_term)(double high, double low, ONS_TWO_PAIR r, ONS_TWO_PAIR p) {
+    const ONS_TWO_PAIR a = {ONS_TWO_SET(high), ONS_TWO_SET(low)};
+    return ONS_TWO(add)(a, ONS_TWO(times)(r, p));
+}
+
+/* e^x from ONS_TWO_LOWEST to 1. x is reduced by n * ln2 in three doubles, then by 2^4. The rest has
+ * |r| < 0.022. Of its series 15 terms leave 2^-107, those from r^8 on in one double. Four squarings of e^r - 1
+ * lose at most 2^-98. */
+#define ONS_TWO_LOWEST -620.0
+ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(exp)(ONS_TWO_PAIR x) {
+    const ONS_TWO_REAL magic = ONS_TWO_SET(0x1.8p52 + 1023);
+    const ONS_TWO_REAL t = ONS_TWO_FMA(x.high, ONS_TWO_SET(ONS_LOG2_E), magic), n = magic - t;
+    ONS_TWO_PAIR r = ONS_TWO(add)(x, ONS_TWO(product)(n, ONS_TWO_SET(0x1.62e42fefa39efp-1)));
+    r = ONS_TWO(add)(r, ONS_TWO(product)(n, ONS_TWO_SET(0x1.abc9e3b39803fp-56)));
+    r = ONS_TWO(add)(r, ONS_TWO(product)(n, ONS_TWO_SET(0x1.7b57a079a1934p-111)));
+    r = ONS_TWO(scaled)(r, ONS_TWO_SET(0x1p-4));
+    ONS_TWO_REAL q = ONS_TWO_SET(0x1.ae7f3e733b81fp-41); /* 1/15!, then to 1/8! */
+    q = ONS_TWO_FMA(q, r.high, ONS_TWO_SET(0x1.93974a8c07c9dp-37));
+    q = ONS_TWO_FMA(q, r.high, ONS_TWO_SET(0x1.6124613a86d09p-33));
+    q = ONS_TWO_FMA(q, r.high, ONS_TWO_SET(0x1.1eed8eff8d898p-29));
+    q = ONS_TWO_FMA(q, r.high, ONS_TWO_SET(0x1.ae64567f544e4p-26));
+    q = ONS_TWO_FMA(q, r.high, ONS_TWO_SET(0x1.27e4fb7789f5cp-22));
+    q = ONS_TWO_FMA(q, r.high, ONS_TWO_SET(0x1.71de3a556c734p-19));
+    q = ONS_TWO_FMA(q, r.high, ONS_TWO_SET(0x1.a01a01a01a01ap-16));
+    ONS_TWO_PAIR p = {q, ONS_TWO_SET(0.0)};
+    p = ONS_TWO(next_term)(0x1.a01a01a01a01ap-13, 0x1.a01a01a01a01ap-73, r, p);
+    p = ONS_TWO(next_term)(0x1.6c16c16c16c17p-10, -0x1.f49f49f49f49fp-65, r, p);
+    p = ONS_TWO(next_term)(0x1.1111111111111p-7, 0x1.1111111111111p-63, r, p);
+    p = ONS_TWO(next_term)(0x1.5555555555555p-5, 0x1.5555555555555p-59, r, p);
+    p = ONS_TWO(next_term)(0x1.5555555555555p-3, 0x1.5555555555555p-57, r, p);
+    p = ONS_TWO(next_term)(0.5, 0.0, r, p);
+    p = ONS_TWO(add)(r, ONS_TWO(times)(ONS_TWO(times)(r, r), p)); /* e^r - 1 */
+    for (int i = 0; i < 4; i++)                                   /* (1 + p)^2 - 1 */
+        p = ONS_TWO(add)(ONS_TWO(scaled)(p, ONS_TWO_SET(2.0)), ONS_TWO(times)(p, p));
+    const ONS_TWO_PAIR one = {ONS_TWO_SET(1.0), ONS_TWO_SET(0.0)};
+    return ONS_TWO(scaled)(ONS_TWO(add)(one, p), ONS_TWO_POWER(t));
+}
+
+#undef ONS_TWO
+#undef ONS_TWO_PAIR
+#undef ONS_TWO_REAL
+#undef ONS_TWO_SET
+#undef ONS_TWO_FMA
+#undef ONS_TWO_POWER
+#undef ONS_TWO_INLINE
+
+#ifdef ONS_TWO_DEFAULT
+#undef ONS_TWO_DEFAULT
 
 ONS_INLINE ons_two ons_two_of(double a) {
     const ons_two exact = {a, 0.0};
     return exact;
 }
-ONS_INLINE ons_two ons_two_minus(ons_two a) {
-    const ons_two minus = {-a.high, -a.low};
-    return minus;
-}
+ONS_INLINE ons_two ons_two_minus(ons_two a) { return ons_two_scaled(a, -1.0); }
 
-ONS_INLINE ons_two ons_two_add(ons_two a, ons_two b) {
-    ons_two sum = ons_two_sum(a.high, b.high);
-    const ons_two low = ons_two_sum(a.low, b.low);
-    sum = ons_two_fast_sum(sum.high, sum.low + low.high);
-    return ons_two_fast_sum(sum.high, sum.low + low.low);
-}
-ONS_INLINE ons_two ons_two_times(ons_two a, ons_two b) {
-    ons_two product = ons_two_product(a.high, b.high);
-    product.low += fma(a.high, b.low, a.low * b.high);
-    return ons_two_fast_sum(product.high, product.low);
-}
 ONS_INLINE ons_two ons_two_over(ons_two a, ons_two b) {
     const double first = a.high / b.high;
     const ons_two rest = ons_two_add(a, ons_two_minus(ons_two_times(ons_two_of(first), b)));
@@ -56,33 +132,6 @@ ONS_INLINE ons_two ons_two_over(ons_two a, ons_two b) {
     const ons_two rest2 = ons_two_add(rest, ons_two_minus(ons_two_times(ons_two_of(second), b)));
     const ons_two sum = ons_two_fast_sum(first, second);
     return ons_two_add(sum, ons_two_of(rest2.high / b.high));
-}
-ONS_INLINE ons_two ons_two_scaled(ons_two a, int power) {
-    const ons_two scaled = {ldexp(a.high, power), ldexp(a.low, power)};
-    return scaled;
-}
-
-/* e^x * 2^-power for |x| < 2^30 and an integer power near x * log2(e), or above. Less than 2^-900 is 0. x is
- * reduced by n * ln2 in three doubles, then by 2^4; the rest has |r| < 0.022, and 15 terms of the series
- * leave 2^-107 of it. Four squarings of e^r - 1 lose at most 2^-99. */
-ONS_INLINE ons_two ons_two_exp(ons_two x, double power) {
-    enum { HALVINGS = 4, TERMS = 15 };
-    const double n = rint(x.high * ONS_LOG2_E);
-    if (!(n - power > -900)) return ons_two_of(0.0);
-    const double ln2[3] = {0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56, 0x1.7b57a079a1934p-111};
-    ons_two r = x;
-    for (int i = 0; i < 3; i++) r = ons_two_add(r, ons_two_minus(ons_two_product(n, ln2[i])));
-    r = ons_two_scaled(r, -HALVINGS);
-    /* e^r - 1 = r + r^2 / 2 (1 + r / 3 (1 + r / 4 (...))) */
-    ons_two p = ons_two_of(1.0);
-    for (int k = TERMS; k >= 2; k--)
-        p = ons_two_add(ons_two_of(1.0),
-                        ons_two_times(p, ons_two_over(r, ons_two_of((double)k))));
-    p = ons_two_times(p, r);
-    for (int i = 0; i < HALVINGS; i++) /* (1 + p)^2 - 1 */
-        p = ons_two_add(ons_two_scaled(p, 1), ons_two_times(p, p));
-    p = ons_two_add(ons_two_of(1.0), p);
-    return ons_two_scaled(p, (int)(n - power));
 }
 
 /* log(1 + x) for x >= 0 below 2^60, with all digits of a small x. Below 2^-8 by the series, whose rest is
@@ -98,10 +147,9 @@ ONS_INLINE ons_two ons_two_log1p(ons_two x) {
     }
     /* log(1 + x) = y + log(1 + t), t = (1 + x) e^-y - 1, |t| < 2^-50 */
     const double y = log1p(x.high);
-    const ons_two e = ons_two_exp(ons_two_of(-y), 0.0);
+    const ons_two e = ons_two_exp(ons_two_of(-y));
     const ons_two t = ons_two_add(ons_two_times(ons_two_add(ons_two_of(1.0), x), e), ons_two_of(-1.0));
-    const ons_two half = ons_two_scaled(ons_two_times(t, t), -1);
+    const ons_two half = ons_two_scaled(ons_two_times(t, t), 0.5);
     return ons_two_add(ons_two_of(y), ons_two_add(t, ons_two_minus(half)));
 }
-
 #endif

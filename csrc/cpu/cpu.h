@@ -18,7 +18,7 @@ typedef void ons_cpu_method(const ons_job *job);
 #include "../api/methods.def"
 #undef ONS_METHOD
 
-ons_cpu_method ons_cpu_exact; /* problem->sums, except for gradients */
+ons_cpu_method ons_cpu_digits; /* problem->sums, except for gradients */
 
 /* run.c: bytes of workspace for a plan, and the run itself. */
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);

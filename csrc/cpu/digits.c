@@ -1,4 +1,4 @@
-/* exact.c - adds up the states of rows, or of parts of rows, without rounding (exact.h), tile by
+/* digits.c - adds up the states of rows, or of parts of rows, without rounding (exact.h), tile by
  * tile. It reads the elements once; threads share the rows. */
 #include "../api/exact.h"
 #include "strip/strip.h"
@@ -63,7 +63,7 @@ static void take_tile(ons_strip *strip, ons_packed *states, ons_tile x, int64_t 
     }
 }
 
-static void exact(ons_strip *strip) {
+static void digits(ons_strip *strip) {
     ons_packed states[ONS_MAX_WIDTH];
     for (int64_t i = 0; i < strip->rows.width; i++)
         states[i] = (ons_packed){-INFINITY, {0.0, 0.0, 0.0, 0.0}};
@@ -75,4 +75,4 @@ static void exact(ons_strip *strip) {
     }
 }
 
-void ons_cpu_exact(const ons_job *job) { ons_for_each_strip(job, exact); }
+void ons_cpu_digits(const ons_job *job) { ons_for_each_strip(job, digits); }

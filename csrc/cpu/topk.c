@@ -72,7 +72,7 @@ static void exclude(const ons_strip *strip) {
 
 /* Puts the k largest of each row in order. If another thread writes to x meanwhile, there may be
  * fewer; the rest then has any value, and place 0. */
-static void select_rows(ons_strip *strip) {
+void ons_topk_select(ons_strip *strip) {
     const ons_of_candidates *candidates = &strip->kernels->candidates;
     int64_t k = strip->plan->k, size = ons_dtype_size(strip->plan->compute);
     for (int64_t i = 0; i < strip->rows.width; i++) {
@@ -109,7 +109,6 @@ static void finish_rows(ons_strip *strip) {
         strip->move->subtract((char *)values.data + i * values.across, &strip->anchor[i], false, k);
     strip->rows.next = ONS_NO_TILE;
     epilogue->finish(&strip->rows, values, values, k);
-    if (strip->where) exclude(strip);
 }
 
 static void store_places(const ons_strip *strip, char *to, const int64_t *places, int64_t n) {
@@ -151,9 +150,14 @@ static void store_rows(const ons_strip *strip) {
     }
 }
 
-void ons_topk_finish(ons_strip *strip) {
-    select_rows(strip);
-    finish_rows(strip);
+void ons_topk_store(ons_strip *strip) {
+    if (strip->where) exclude(strip);
     store_rows(strip);
     if (strip->pairs) ons_strip_store_pairs(strip);
+}
+
+void ons_topk_finish(ons_strip *strip) {
+    ons_topk_select(strip);
+    finish_rows(strip);
+    ons_topk_store(strip);
 }

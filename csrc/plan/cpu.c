@@ -171,7 +171,7 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
     int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
     int64_t fewest = problem->operand[ONS_X].dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
-    bool columns = problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+    bool columns = plan->method != ONS_METHOD_exact && problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
                    problem->operand[ONS_X].stride[inner] != size &&
                    problem->operand[ONS_X].stride[outer - 1] == size &&
                    problem->extent[outer - 1] >= fewest;

@@ -13,13 +13,15 @@ static ons_dtype wider(ons_dtype a, ons_dtype b) {
 bool ons_method_takes(ons_method method, ons_operation operation, ons_device device) {
     const ons_operation_info *info = &ons_operations[operation];
     const bool on_cpu = device == ONS_CPU;
-    if (info->pair && method == ONS_METHOD_naive) return false; /* naive has no maximum */
+    /* naive has no maximum, and the pair of exact would be more than a double */
+    if (info->pair && (method == ONS_METHOD_naive || method == ONS_METHOD_exact)) return false;
     if (!info->gradient && !info->selects) return true;
     /* A gradient needs neither a maximum nor exponentials, so the other methods would add nothing.
      * A selection reads a row once, so methods with more passes would add nothing. */
     switch (method) {
     case ONS_METHOD_AUTO:
     case ONS_METHOD_split: return true;
+    case ONS_METHOD_exact: return info->selects;
     case ONS_METHOD_online: return on_cpu || info->selects;
     case ONS_METHOD_fused: return !on_cpu || info->gradient;
     case ONS_METHOD_fused_warp:
@@ -85,6 +87,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     const ons_operation_info *operation = &ons_operations[problem->operation];
     if (!ons_method_takes(method, problem->operation, problem->device))
         return ONS_E_METHOD_NOT_OF_OPERATION;
+    if (method == ONS_METHOD_exact && plan->compute == ONS_FLOAT64) return ONS_E_METHOD_NOT_OF_TYPE;
     if (operation->gradient)
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     if (operation->selects) plan->k = problem->k;

@@ -7,6 +7,7 @@
 
 #include "column.h"
 #include "gradient_results.h"
+#include "rounded.h"
 #include "topk.h"
 #ifndef WITHOUT_PIPELINES
 #include "batches.h"
@@ -184,6 +185,9 @@ const ons_kernels KERNELS = {
     .one = BITS == 32 ? F32_ONE : 1.0,
     .top_exponential = top_exponential,
     .add_exact = add_exact,
+#if BITS == 32
+    .rounded = &rounded_kernels,
+#endif
     .candidates = {take_candidates, cut, fill, order},
     .move = {load, store, multiply, subtract, exclude, convert},
 };

@@ -12,7 +12,7 @@
 
 #include "../../api/onsoftmax.h"
 #include "../../api/exact.h"
-#include "../../api/state.h"
+#include "../../api/rounding.h"
 
 typedef struct {
     void *data;
@@ -140,6 +140,19 @@ typedef double ons_top_exponential_fn(double m);
 /* Adds the exponentials of n elements that lie side by side, relative to 2^c, to the digits of
  * exact.h. Each element is at most ONS_LARGEST_REFERENCE in size, or far below c. */
 typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x, int64_t n);
+
+/* For `exact` (rounded.h), in float alone: the largest exponential; adds n elements to a row, and to a row in two
+ * doubles; computes results, NaN where a double cannot decide, and returns whether there is one. y may be x. */
+typedef double ons_rounded_top_fn(const ons_rounded_row *row);
+typedef void ons_rounded_sum_fn(ons_rounded_row *row, const float *x, int64_t n);
+typedef void ons_two_sum_fn(ons_two_row *row, const float *x, int64_t n);
+typedef bool ons_rounded_finish_fn(const ons_rounded_row *row, float *y, const float *x, int64_t n);
+typedef struct {
+    ons_rounded_top_fn *top;
+    ons_rounded_sum_fn *sum;
+    ons_two_sum_fn *two_sum;
+    ons_rounded_finish_fn *softmax, *log_softmax;
+} ons_rounded_kernels;
 
 /* A thread that stored past the caches calls it before another thread reads the results. */
 typedef void ons_fence_fn(void);
@@ -292,6 +305,7 @@ typedef struct {
     double one; /* the number that 1 is kept as: a state's d is larger by this factor */
     ons_top_exponential_fn *top_exponential;
     ons_add_exact_fn *add_exact;
+    const ons_rounded_kernels *rounded; /* NULL in double */
     ons_of_candidates candidates;
     ons_movers move;
 } ons_kernels;

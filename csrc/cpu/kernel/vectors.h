@@ -28,6 +28,7 @@
  *   f32_above          a bit for each lane of a that is above b's, or if one of them is NaN
  *   f32_add_above      adds one to the bits of each lane that has a bit in f32_above
  *   f32_any_outside    whether a lane of a is above b's, or below -b's
+ *   f32_same           a where it equals b, else NaN
  *   f64_rest           c - a * b, rounded once
  *   f32_times          a * (factor + low), rounded once
  *   f32_product        a vector in memory times a double of more than 25 bits, rounded once

@@ -72,6 +72,9 @@ ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) {
     __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
     return _mm256_movemask_ps(_mm256_cmp_ps(size, b, _CMP_GT_OQ)) != 0;
 }
+ONS_ALWAYS f32_vec f32_same(f32_vec a, f32_vec b) {
+    return _mm256_or_ps(a, _mm256_cmp_ps(a, b, _CMP_NEQ_UQ));
+}
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm256_fnmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec low) {

@@ -62,6 +62,9 @@ ONS_ALWAYS f32_vec f32_add_above(f32_vec counts, f32_vec a, f32_vec b) {
 ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) {
     return _mm512_cmp_ps_mask(_mm512_abs_ps(a), b, _CMP_GT_OQ) != 0;
 }
+ONS_ALWAYS f32_vec f32_same(f32_vec a, f32_vec b) {
+    return _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ), _mm512_set1_ps(NAN));
+}
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return _mm512_fnmadd_ps(a, b, c); }
 ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec low) {

@@ -70,6 +70,9 @@ ONS_ALWAYS f32_vec f32_add_above(f32_vec counts, f32_vec a, f32_vec b) {
     return vreinterpretq_f32_u32(vaddq_u32(so_far, vbicq_u32(one, vcleq_f32(a, b))));
 }
 ONS_ALWAYS bool f32_any_outside(f32_vec a, f32_vec b) { return vmaxvq_u32(vcagtq_f32(a, b)) != 0; }
+ONS_ALWAYS f32_vec f32_same(f32_vec a, f32_vec b) {
+    return vbslq_f32(vceqq_f32(a, b), a, vdupq_n_f32(NAN));
+}
 ONS_ALWAYS f32_vec f32_fma(f32_vec a, f32_vec b, f32_vec c) { return vfmaq_f32(c, a, b); }
 ONS_ALWAYS f32_vec f32_fnma(f32_vec a, f32_vec b, f32_vec c) { return vfmsq_f32(c, a, b); }
 ONS_ALWAYS f32_vec f32_times(f32_vec a, f32_vec factor, f32_vec low) {

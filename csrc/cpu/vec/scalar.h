@@ -21,6 +21,7 @@ ONS_ALWAYS double f64_fma(double a, double b, double c) { return fma(a, b, c); }
 ONS_ALWAYS double f64_fma(double a, double b, double c) { return a * b + c; }
 #endif
 
+ONS_ALWAYS float f32_same(float a, float b) { return a == b ? a : NAN; }
 ONS_ALWAYS float f32_times(float a, float factor, float low) {
     return (float)(a * ((double)factor + low));
 }
