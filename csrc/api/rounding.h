@@ -18,16 +18,17 @@
 #include "two_doubles.h"
 
 /* A type to round to: the bits of a number, its least number, its least normal number, and where it
- * overflows. A product with cut leaves so many bits (Veltkamp; Dekker, Numer. Math. 18, 1971). */
+ * overflows. A product with cut leaves so many bits (Veltkamp; Dekker, Numer. Math. 18, 1971), in double and
+ * in float. */
 typedef struct {
     int bits;
-    double least, normal, overflow, cut;
+    double least, normal, overflow, cut, cut_float;
 } ons_rounding;
 
 ONS_INLINE ons_rounding ons_rounding_to(ons_dtype dtype) {
-    const ons_rounding half = {11, 0x1p-24, 0x1p-14, 65520.0, 0x1p42 + 1};
-    const ons_rounding bfloat = {8, 0x1p-133, 0x1p-126, 0x1.ffp127, 0x1p45 + 1};
-    const ons_rounding single = {24, 0x1p-149, 0x1p-126, 0x1.ffffffp127, 0x1p29 + 1};
+    const ons_rounding half = {11, 0x1p-24, 0x1p-14, 65520.0, 0x1p42 + 1, 0x1p13 + 1};
+    const ons_rounding bfloat = {8, 0x1p-133, 0x1p-126, 0x1.ffp127, 0x1p45 + 1, 0x1p16 + 1};
+    const ons_rounding single = {24, 0x1p-149, 0x1p-126, 0x1.ffffffp127, 0x1p29 + 1, 1.0};
     return dtype == ONS_FLOAT16 ? half : dtype == ONS_BFLOAT16 ? bfloat : single;
 }
 

@@ -7,156 +7,177 @@
 #include <string.h>
 
 typedef struct {
-    ons_rounded_row in_double;
-    ons_two_row in_two; /* once `decides` */
-    bool finite;        /* its maximum is */
-    bool undecided;     /* one of its results is */
-    bool decides;
-} exact_row;
+    ons_strip *strip;
+    const ons_rounded_kernels *kernels;
+    bool log;       /* the results are logarithms */
+    bool anchored;  /* the maxima in the states are relative to the strip's anchors */
+    ons_tile tile;  /* the elements of all rows, if they fit in a tile. Otherwise the strip has one row */
+    double *e;      /* room for the exponentials of a row, or NULL */
+} exact_job;
 
-static bool is_log(const ons_strip *strip) {
-    return strip->problem->operation == ONS_OPERATION_log_softmax || strip->problem->log;
+static float *row_of(ons_tile tile, int64_t i) {
+    return (float *)(void *)((char *)tile.data + i * tile.across);
 }
 
-/* Element j of row i of a tile. */
-static float *at(ons_tile tile, int64_t i, int64_t j) {
-    return (float *)(void *)((char *)tile.data + i * tile.across) + j;
+/* Elements j to j + n of row i. */
+static const float *elements(const exact_job *job, int64_t i, int64_t j, int64_t n) {
+    return row_of(job->tile.data ? job->tile : ons_strip_load(job->strip, j, n), i);
 }
 
-static void find_maxima(ons_strip *strip) {
-    if (strip->candidates) {
-        do {
-            ons_online_statistics(strip, 0, strip->plan->N);
-        } while (ons_strip_anchor(strip));
-        return;
-    }
-    ONS_FOR_EACH_TILE(strip, 0, strip->plan->N, j, n)
-    strip->primitives->max(&strip->rows, ONS_NO_TILE, ons_strip_load(strip, j, n), n);
+static double maximum(const exact_job *job, int64_t i) {
+    return job->strip->rows.state[i].m + (job->anchored ? job->strip->anchor[i] : 0.0);
 }
 
-static void add_up(ons_strip *strip, exact_row *rows) {
-    const ons_rounded_kernels *kernels = strip->kernels->rounded;
-    for (int64_t i = 0; i < strip->rows.width; i++) {
-        const double m = strip->rows.state[i].m + (strip->anchored ? strip->anchor[i] : 0.0);
-        rows[i].in_double = ons_rounded_row_of(m, strip->problem->operand[ONS_Y].dtype);
-        rows[i].undecided = rows[i].decides = false;
-        rows[i].finite = isfinite(m);
-        if (rows[i].finite) rows[i].in_double.top = kernels->top(&rows[i].in_double);
-    }
-    strip->anchored = false; /* the sums take elements as they are */
-    ONS_FOR_EACH_TILE(strip, 0, strip->plan->N, j, n) {
-        const ons_tile x = ons_strip_load(strip, j, n);
-        for (int64_t i = 0; i < strip->rows.width; i++)
-            if (rows[i].finite) kernels->sum(&rows[i].in_double, at(x, i, 0), n);
-    }
-    for (int64_t i = 0; i < strip->rows.width; i++)
-        rows[i].in_double.second =
-            is_log(strip) ? ons_rounded_log(&rows[i].in_double) : ons_rounded_inverse(&rows[i].in_double);
+static void add_up(const exact_job *job, int64_t i, ons_rounded_row *row, ons_rounded_sum_fn *sum) {
+    ONS_FOR_EACH_TILE(job->strip, 0, job->strip->plan->N, j, n)
+    sum(row, job->e ? job->e + j : NULL, elements(job, i, j, n), n);
 }
 
-/* Adds up the rows that have undecided results in two doubles. */
-static void add_up_undecided(ons_strip *strip, exact_row *rows) {
-    for (int64_t i = 0; i < strip->rows.width; i++)
-        if (rows[i].undecided) rows[i].in_two = ons_two_row_of(rows[i].in_double.m);
-    ONS_FOR_EACH_TILE(strip, 0, strip->plan->N, j, n) {
-        const ons_tile x = ons_strip_load(strip, j, n);
-        for (int64_t i = 0; i < strip->rows.width; i++)
-            if (rows[i].undecided) strip->kernels->rounded->two_sum(&rows[i].in_two, at(x, i, 0), n);
-    }
-    for (int64_t i = 0; i < strip->rows.width; i++) {
-        if (rows[i].undecided) ons_two_row_end(&rows[i].in_two);
-        rows[i].decides = rows[i].undecided;
-    }
-}
-
-static bool any_undecided(const ons_strip *strip, const exact_row *rows) {
-    bool any = false;
-    for (int64_t i = 0; i < strip->rows.width; i++) any |= rows[i].undecided;
-    return any;
-}
-
-/* Results of n elements of a row. y may be x, and NULL. */
-static void finish(const ons_strip *strip, exact_row *row, float *y, const float *x, int64_t n) {
-    enum { AT_ONCE = 256 };
-    const ons_rounded_kernels *kernels = strip->kernels->rounded;
-    ons_rounded_finish_fn *in_double = is_log(strip) ? kernels->log_softmax : kernels->softmax;
-    if (!row->finite) {
-        for (int64_t j = 0; y && j < n; j++) y[j] = NAN;
-    } else if (y && !row->decides) {
-        row->undecided |= in_double(&row->in_double, y, x, n);
-    } else {
-        for (int64_t first = 0, some; first < n; first += some) {
-            float done[AT_ONCE];
-            some = n - first < AT_ONCE ? n - first : AT_ONCE;
-            row->undecided |= in_double(&row->in_double, done, x + first, some);
-            for (int64_t j = 0; row->decides && j < some; j++)
-                if (isnan(done[j]))
-                    done[j] = (float)(is_log(strip) ? ons_two_log_softmax : ons_two_softmax)(
-                        &row->in_two, (double)x[first + j], row->in_double.to);
-            if (y) memcpy(y + first, done, (size_t)some * sizeof *y);
+static ons_rounded_row row_in_double(const exact_job *job, int64_t i) {
+    ons_rounded_row row =
+        ons_rounded_row_of(maximum(job, i), job->strip->problem->operand[ONS_Y].dtype);
+    add_up(job, i, &row, job->kernels->sum);
+    if (job->log) {
+        row.top = job->kernels->top(&row);
+        /* log(d) of a d near 1 needs all digits of d - 1 */
+        if (row.s.high < 2 * row.top) {
+            row.s = ons_two_of(0.0);
+            add_up(job, i, &row, job->kernels->sum_apart);
         }
     }
+    row.second = job->log ? ons_rounded_log(&row) : ons_rounded_inverse(&row);
+    return row;
 }
 
-/* All results; with `stores` they are stored. */
-static void finish_tiles(ons_strip *strip, exact_row *rows, bool stores) {
-    ONS_FOR_EACH_TILE(strip, 0, strip->plan->N, j, n) {
-        const ons_tile x = ons_strip_load(strip, j, n);
-        const ons_tile y = stores ? ons_strip_result(strip, j) : ONS_NO_TILE;
-        for (int64_t i = 0; i < strip->rows.width; i++)
-            finish(strip, &rows[i], stores ? at(y, i, 0) : NULL, at(x, i, 0), n);
-        if (stores) ons_strip_store(strip, j, n);
+static ons_two_row row_in_two(const exact_job *job, int64_t i) {
+    ons_two_row row = ons_two_row_of(maximum(job, i));
+    ONS_FOR_EACH_TILE(job->strip, 0, job->strip->plan->N, j, n)
+    job->kernels->two_sum(&row, elements(job, i, j, n), n);
+    ons_two_row_end(&row);
+    return row;
+}
+
+/* The row in two doubles, from when a result first needs it. */
+typedef struct {
+    bool known;
+    ons_two_row row;
+} in_two;
+
+static void know(in_two *two, const exact_job *job, int64_t i) {
+    if (!two->known) two->row = row_in_two(job, i);
+    two->known = true;
+}
+
+/* Results of n elements. Returns whether there are NaN, because a double cannot decide. */
+static bool finish(const exact_job *job, const ons_rounded_row *row, float *y, const double *e,
+                   const float *x, int64_t n) {
+    return (job->log ? job->kernels->log_softmax : job->kernels->softmax)(row, y, e, x, n);
+}
+
+/* Replaces the NaN. */
+static void decide(const exact_job *job, const in_two *two, ons_rounding to, float *y,
+                   const float *x, int64_t n) {
+    for (int64_t j = 0; j < n; j++)
+        if (isnan(y[j]))
+            y[j] = (float)(job->log ? ons_two_log_softmax : ons_two_softmax)(&two->row,
+                                                                             (double)x[j], to);
+}
+
+static void fill(float *y, int64_t n, float value) {
+    for (int64_t j = 0; j < n; j++) y[j] = value;
+}
+
+/* The results of row i. They are stored tile by tile, if the row has several. */
+static void finish_row(const exact_job *job, int64_t i) {
+    ons_strip *strip = job->strip;
+    const int64_t N = strip->plan->N;
+    const bool finite = isfinite(maximum(job, i)), in_place = strip->problem->operand[ONS_X].data ==
+                                                              strip->problem->operand[ONS_Y].data;
+    in_two two = {.known = false};
+    ons_rounded_row row;
+    float room[ONS_ROW_TILE];
+    if (finite) row = row_in_double(job, i);
+    if (finite && in_place && !job->tile.data) /* later the row's elements are no longer there */
+        ONS_FOR_EACH_TILE(strip, 0, N, j, n)
+        if (finish(job, &row, room, job->e ? job->e + j : NULL, elements(job, i, j, n), n))
+            know(&two, job, i);
+    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
+        const float *x = elements(job, i, j, n);
+        float *to = row_of(ons_strip_result(strip, j), i), *y = to == x ? room : to;
+        if (!finite) {
+            fill(to, n, NAN);
+        } else if (finish(job, &row, y, job->e ? job->e + j : NULL, x, n)) {
+            know(&two, job, i);
+            decide(job, &two, row.to, y, elements(job, i, j, n), n);
+        }
+        if (finite && y != to) memcpy(to, y, (size_t)n * sizeof *y);
+        if (!job->tile.data) ons_strip_store(strip, j, n);
     }
 }
 
-static void finish_rows(ons_strip *strip, exact_row *rows) {
-    /* in place, the elements are needed until all results are known to be decided */
-    const bool in_place = strip->problem->operand[ONS_X].data == strip->problem->operand[ONS_Y].data;
-    finish_tiles(strip, rows, !in_place);
-    const bool undecided = any_undecided(strip, rows);
-    if (undecided) add_up_undecided(strip, rows);
-    if (undecided || in_place) finish_tiles(strip, rows, true);
-}
-
-static void finish_selected(ons_strip *strip, exact_row *rows) {
-    const int64_t k = strip->plan->k;
-    ons_topk_select(strip);
-    const ons_tile x = {strip->selected.values, sizeof(float), k * (int64_t)sizeof(float)};
-    for (int64_t i = 0; i < strip->rows.width; i++) finish(strip, &rows[i], NULL, at(x, i, 0), k);
-    if (any_undecided(strip, rows)) add_up_undecided(strip, rows);
-    for (int64_t i = 0; i < strip->rows.width; i++)
-        finish(strip, &rows[i], at(x, i, 0), at(x, i, 0), k);
-}
-
-static void store_values(ons_strip *strip, exact_row *rows) {
-    float value[ONS_MAX_WIDTH];
-    for (int64_t i = 0; i < strip->rows.width; i++) {
-        const double m = rows[i].in_double.m;
-        value[i] = (float)(rows[i].finite ? ons_rounded_logsumexp(&rows[i].in_double) : m);
-        rows[i].undecided = rows[i].finite && isnan(value[i]);
+/* logsumexp of row i. */
+static void store_value(const exact_job *job, int64_t i) {
+    float value = (float)maximum(job, i);
+    if (isfinite(value)) {
+        const ons_rounded_row row = row_in_double(job, i);
+        value = (float)ons_rounded_logsumexp(&row);
+        if (isnan(value)) {
+            const ons_two_row in_two = row_in_two(job, i);
+            value = (float)ons_two_logsumexp(&in_two, row.to);
+        }
     }
-    if (any_undecided(strip, rows)) add_up_undecided(strip, rows);
-    for (int64_t i = 0; i < strip->rows.width; i++) {
-        if (rows[i].decides)
-            value[i] = (float)ons_two_logsumexp(&rows[i].in_two, rows[i].in_double.to);
-        ons_strip_store_value(strip, i, &value[i]);
+    ons_strip_store_value(job->strip, i, &value);
+}
+
+/* The results of the k largest elements of row i. */
+static void finish_selected(const exact_job *job, int64_t i) {
+    const int64_t k = job->strip->plan->k;
+    float *x = (float *)(void *)job->strip->selected.values + i * k, y[ONS_ROW_TILE];
+    if (!isfinite(maximum(job, i))) {
+        fill(x, k, NAN);
+        return;
+    }
+    const ons_rounded_row row = row_in_double(job, i);
+    in_two two = {.known = false};
+    for (int64_t j = 0, n; j < k; j += n) {
+        n = k - j < ONS_ROW_TILE ? k - j : ONS_ROW_TILE;
+        if (finish(job, &row, y, NULL, x + j, n)) {
+            know(&two, job, i);
+            decide(job, &two, row.to, y, x + j, n);
+        }
+        memcpy(x + j, y, (size_t)n * sizeof *y);
     }
 }
 
 static void exact(ons_strip *strip) {
-    exact_row rows[ONS_MAX_WIDTH];
-    find_maxima(strip);
-    const bool anchored = strip->anchored;
-    add_up(strip, rows);
-    if (strip->candidates) {
-        finish_selected(strip, rows);
-        strip->anchored = anchored;
-        ons_topk_store(strip);
-    } else if (ons_operations[strip->problem->operation].one_a_row) {
-        store_values(strip, rows);
+    const ons_problem *problem = strip->problem;
+    const int64_t N = strip->plan->N;
+    const bool value = ons_operations[problem->operation].one_a_row;
+    const bool selects = strip->candidates != NULL;
+    double room[ONS_ROW_TILE + ONS_ROUNDED_ROOM];
+    exact_job job = {.strip = strip,
+                     .kernels = strip->kernels->rounded,
+                     .log = problem->operation != ONS_OPERATION_softmax && !(selects && !problem->log)};
+    if (selects) {
+        do {
+            ons_online_statistics(strip, 0, N);
+        } while (ons_strip_anchor(strip));
+        ons_topk_select(strip);
     } else {
-        finish_rows(strip, rows);
+        ONS_FOR_EACH_TILE(strip, 0, N, j, n)
+        strip->primitives->max(&strip->rows, ONS_NO_TILE, ons_strip_load(strip, j, n), n);
     }
+    job.anchored = strip->anchored;
+    strip->anchored = false; /* from here on elements are loaded as they are */
+    if (N <= strip->plan->tile) job.tile = ons_strip_load(strip, 0, N);
+    if (!job.log && !selects) job.e = job.tile.data ? room : strip->plan->keeps_apart ? (double *)(void *)strip->kept : NULL;
+    for (int64_t i = 0; i < strip->rows.width; i++)
+        (value ? store_value : selects ? finish_selected : finish_row)(&job, i);
+    strip->anchored = job.anchored;
+    if (selects)
+        ons_topk_store(strip);
+    else if (!value && job.tile.data)
+        ons_strip_store(strip, 0, N);
 }
 
 void ons_cpu_exact(const ons_job *job) { ons_for_each_strip(job, exact); }

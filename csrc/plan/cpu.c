@@ -4,10 +4,6 @@
 #include "../cpu/cpu.h"
 #include "plan.h"
 
-/* Elements of a row in a tile: at most 16 KiB in the row form. The column form has ONS_COLUMN_TILE,
- * 256 KiB for ONS_MAX_WIDTH rows. Both are multiples of both blocks of primitives.h. */
-enum { ROW_TILE = 2048 };
-
 /* With fewer columns than this, they are gathered one by one, since most of each vector would be
  * empty. */
 enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
@@ -177,7 +173,7 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
                    problem->extent[outer - 1] >= fewest;
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int64_t most = ONS_MAX_WIDTH;
-    plan->tile = columns ? ONS_COLUMN_TILE : ROW_TILE;
+    plan->tile = columns ? ONS_COLUMN_TILE : ONS_ROW_TILE;
     int along = columns ? outer - 1 : inner; /* the dimension whose elements lie side by side */
     int64_t row = larger(plan->N, 1) * ons_dtype_size(plan->compute);
     int64_t strip =
@@ -185,6 +181,7 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     if (!columns && strip / row < most) most = strip / row;
     if (plan->k > 0)
         most = min_of(most, larger(1, CANDIDATES_BYTES / (16 * ons_candidates_room(plan))));
+    if (plan->method == ONS_METHOD_exact && plan->N > plan->tile) most = 1; /* its sums keep no state */
     plan->width = width_of_rows(problem, plan, most);
     bool plain = !problem->operand[ONS_WHERE].data && problem->reduced_dims == 1;
     const ons_operand *gradient = &problem->operand[ONS_GRADIENT];
@@ -277,6 +274,8 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
     if (plan->whole_columns) plan->width = width_of_columns(problem, plan);
     plan->keeps_apart = info->on_chip == ONS_ROW_ON_CHIP && !gradient && !plan->whole_rows &&
                         !plan->whole_columns && !(direct && huge);
+    if (plan->method == ONS_METHOD_exact) /* a row of doubles */
+        plan->keeps_apart = plan->N > plan->tile && 2 * plan->N * (int64_t)sizeof(double) <= machine->core_cache;
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
     plan->on_chip_bytes =
         ons_dtype_size(plan->compute) * (info->on_chip == ONS_ROW_ON_CHIP    ? plan->N

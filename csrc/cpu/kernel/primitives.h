@@ -141,15 +141,23 @@ typedef double ons_top_exponential_fn(double m);
  * exact.h. Each element is at most ONS_LARGEST_REFERENCE in size, or far below c. */
 typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x, int64_t n);
 
-/* For `exact` (rounded.h), in float alone: the largest exponential; adds n elements to a row, and to a row in two
- * doubles; computes results, NaN where a double cannot decide, and returns whether there is one. y may be x. */
+/* For `exact` (rounded.h), in float alone.
+ *
+ *   top              the largest exponential of a row
+ *   sum, sum_apart   add n elements to a row. They keep the exponentials at e, if given, with room for
+ *                    ONS_ROUNDED_ROOM more. sum_apart counts the largest exponentials and does not add them
+ *   two_sum          adds n elements to a row in two doubles
+ *   softmax, log_softmax   results of n elements from their exponentials at e, or from x if e is NULL. A result
+ *                    that a double cannot decide is NaN. They return whether there is one. y may be x */
+enum { ONS_ROUNDED_ROOM = 16 };
 typedef double ons_rounded_top_fn(const ons_rounded_row *row);
-typedef void ons_rounded_sum_fn(ons_rounded_row *row, const float *x, int64_t n);
+typedef void ons_rounded_sum_fn(ons_rounded_row *row, double *e, const float *x, int64_t n);
 typedef void ons_two_sum_fn(ons_two_row *row, const float *x, int64_t n);
-typedef bool ons_rounded_finish_fn(const ons_rounded_row *row, float *y, const float *x, int64_t n);
+typedef bool ons_rounded_finish_fn(const ons_rounded_row *row, float *y, const double *e, const float *x,
+                                   int64_t n);
 typedef struct {
     ons_rounded_top_fn *top;
-    ons_rounded_sum_fn *sum;
+    ons_rounded_sum_fn *sum, *sum_apart;
     ons_two_sum_fn *two_sum;
     ons_rounded_finish_fn *softmax, *log_softmax;
 } ons_rounded_kernels;
@@ -364,7 +372,8 @@ enum { ONS_KEPT_STRIPS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 
 /* Bytes that the pipeline of columns needs for three strips, besides their elements. */
 enum { ONS_STRIPS_BYTES = 80 << 10 };
 
-/* The most rows side by side in the column form, and the elements of each in a tile. */
-enum { ONS_MAX_WIDTH = 128, ONS_COLUMN_TILE = 256 };
+/* The most rows side by side in the column form. Elements of a row in a tile: at most 16 KiB in the row form, and
+ * 256 KiB for ONS_MAX_WIDTH rows in the column form. Both are multiples of both blocks above. */
+enum { ONS_MAX_WIDTH = 128, ONS_ROW_TILE = 2048, ONS_COLUMN_TILE = 256 };
 
 #endif

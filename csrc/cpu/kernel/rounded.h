@@ -16,39 +16,34 @@
 #define ONS_TWO_INLINE ONS_ALWAYS
 #include "../../api/two_doubles.h"
 
-/* What the exponentials of a row need: e^(x - base) * 2^-c. */
+/* The exponentials of a vector of elements: e^(x - base) * 2^-c, each with an error of 2^-52 of it. Elements
+ * far below the maximum are raised to a floor, where the exponential is 2^-1000. */
 typedef struct {
-    f64_vec base, shift, floor;
+    VEC base, floor;
+    f64_vec shift;
 } rounded_reference;
 
 ONS_ALWAYS rounded_reference rounded_reference_of(const ons_rounded_row *row) {
-    return (rounded_reference){f64_set(row->base), f64_set(0x1.8p52 + 1023 - row->c),
-                               f64_set((row->c - 1023) / ONS_LOG2_E)};
-}
-
-/* e^v * 2^-c, with an error of 2^-52 of it, or 0 where it is below 2^-1022. */
-ONS_ALWAYS f64_vec exponential_in_double(f64_vec v, const rounded_reference *of) {
-    v -= of->base;
-    f64_limited limited = f64_limit(&v, of->floor);
-    f64_vec t = f64_fma(v, f64_set(ONS_LOG2_E), of->shift), n = t - of->shift;
-    f64_vec r = f64_fnma(n, f64_set(ONS_LN2_HIGH), v);
-    r = f64_fnma(n, f64_set(ONS_LN2_LOW), r);
-    f64_vec p;
-    bool first = true;
-#define TERM(a)                                              \
-    p = first ? f64_set(a) : f64_fma(p, r, f64_set(a)); \
-    first = false;
-    ONS_EXP_TERMS(TERM)
-#undef TERM
-    p = f64_fma(r * r, p, r);
-    f64_vec power = f64_power(t);
-    return f64_fma_limited(limited, power, p, power);
+    return (rounded_reference){V(set)((T)row->base), V(set)((T)((row->c - 1000) / ONS_LOG2_E)),
+                               f64_set(0x1.8p52 + 1023 - row->c)};
 }
 
 ONS_ALWAYS wide rounded_exponentials(VEC x, const rounded_reference *of) {
-    wide e = widen(x);
-    EACH_PART e.part[k] = exponential_in_double(e.part[k], of);
-    return e;
+    wide t, r = widen(V(max)(of->floor, x - of->base)), p;
+    EACH_PART t.part[k] = f64_fma(r.part[k], f64_set(ONS_LOG2_E), of->shift);
+    EACH_PART p.part[k] = t.part[k] - of->shift; /* n */
+    EACH_PART r.part[k] = f64_fnma(p.part[k], f64_set(ONS_LN2_HIGH), r.part[k]);
+    EACH_PART r.part[k] = f64_fnma(p.part[k], f64_set(ONS_LN2_LOW), r.part[k]);
+    bool first = true;
+#define TERM(a)                                                                                   \
+    EACH_PART p.part[k] = first ? f64_set(a) : f64_fma(p.part[k], r.part[k], f64_set(a)); \
+    first = false;
+    ONS_EXP_TERMS(TERM)
+#undef TERM
+    EACH_PART t.part[k] = f64_power(t.part[k]);
+    EACH_PART p.part[k] = f64_fma(r.part[k] * r.part[k], p.part[k], r.part[k]);
+    EACH_PART p.part[k] = f64_fma(t.part[k], p.part[k], t.part[k]);
+    return p;
 }
 
 /* WIDTH elements, or the last ones, then -inf. */
@@ -63,38 +58,55 @@ static double rounded_top(const ons_rounded_row *row) {
     return lanes[0];
 }
 
-/* Adds the lanes of a count, and of a sum of two doubles. */
-ONS_ALWAYS void add_lanes_to(double *n, ons_two *s, wide counts, wide d, wide low) {
-    double high[WIDTH], rest[WIDTH];
-    int64_t count[WIDTH];
-    wide_store(high, d);
-    wide_store(rest, low);
-    wide_store((double *)(void *)count, counts);
-    for (int64_t l = 0; l < WIDTH; l++) {
-        *n += (double)count[l];
-        *s = ons_two_add(*s, ons_two_fast_sum(high[l], rest[l]));
-    }
+/* The sum of all lanes, as a tree. */
+ONS_ALWAYS double sum_of_lanes(wide a) {
+    double lanes[WIDTH];
+    wide_store(lanes, a);
+    for (int64_t half = WIDTH / 2; half > 0; half /= 2)
+        for (int64_t l = 0; l < half; l++) lanes[l] += lanes[l + half];
+    return lanes[0];
+}
+
+/* The sum of counts, which are the bits of their lanes. */
+ONS_ALWAYS double sum_of_counts(wide counts) {
+    int64_t lanes[WIDTH], sum = 0;
+    wide_store((double *)(void *)lanes, counts);
+    for (int64_t l = 0; l < WIDTH; l++) sum += lanes[l];
+    return (double)sum;
 }
 
 /* Each lane adds so many exponentials in one double. Such sums go into a sum of two doubles. */
 enum { ROUNDED_AT_ONCE = 8 };
 
-static void rounded_sum(ons_rounded_row *row, const float *x, int64_t n) {
+/* Adds n elements to a row, and keeps their exponentials at e, if given. `apart`: those of the largest element
+ * are counted, and not added. */
+ONS_ALWAYS void rounded_sum(bool apart, ons_rounded_row *row, double *e, const float *x, int64_t n) {
     const rounded_reference of = rounded_reference_of(row);
-    const f64_vec top = f64_set(row->top), below_top = f64_set(nextafter(row->top, 0));
+    const f64_vec top = f64_set(row->top), below_top = f64_set(row->top * (1 - 0x1p-53));
     wide d = wide_zero(), low = d, counts = d;
     for (int64_t j = 0; j < n;) {
         wide some = wide_zero();
         for (int i = 0; i < ROUNDED_AT_ONCE && j < n; i++, j += WIDTH) {
-            const wide e = rounded_exponentials(load_some(x + j, n - j), &of);
+            wide of_some = rounded_exponentials(load_some(x + j, n - j), &of);
+            if (e) wide_store(e + j, of_some);
             EACH_PART {
-                counts.part[k] = f64_add_above(counts.part[k], e.part[k], below_top);
-                some.part[k] += f64_between(e.part[k], f64_set(0), top);
+                if (apart) {
+                    counts.part[k] = f64_add_above(counts.part[k], of_some.part[k], below_top);
+                    of_some.part[k] = f64_between(of_some.part[k], f64_set(0), top);
+                }
+                some.part[k] += of_some.part[k];
             }
         }
         add_term(&d, &low, some);
     }
-    add_lanes_to(&row->n, &row->s, counts, d, low);
+    if (apart) row->n += sum_of_counts(counts);
+    row->s = ons_two_add(row->s, ons_two_fast_sum(sum_of_lanes(d), sum_of_lanes(low)));
+}
+static void rounded_sum_all(ons_rounded_row *row, double *e, const float *x, int64_t n) {
+    rounded_sum(false, row, e, x, n);
+}
+static void rounded_sum_apart(ons_rounded_row *row, double *e, const float *x, int64_t n) {
+    rounded_sum(true, row, e, x, n);
 }
 
 /* The same in two doubles (ons_two_row_add). */
@@ -118,48 +130,69 @@ static void rounded_two_sum(ons_two_row *row, const float *x, int64_t n) {
             sums[k] = f64_two_add(sums[k], f64_two_scaled(f64_two_exp(u), is_near));
         }
     }
-    wide high, low;
+    row->n += sum_of_counts(counts);
     EACH_PART {
-        high.part[k] = sums[k].high;
-        low.part[k] = sums[k].low;
+        double high[DOUBLES], low[DOUBLES];
+        f64_store(high, sums[k].high);
+        f64_store(low, sums[k].low);
+        for (int64_t l = 0; l < DOUBLES; l++)
+            row->s = ons_two_add(row->s, ons_two_fast_sum(high[l], low[l]));
     }
-    add_lanes_to(&row->n, &row->s, counts, high, low);
 }
 
-/* To nearest in a type of fewer bits than float, except what lies halfway. */
-ONS_ALWAYS f64_vec rounded_part(f64_vec v, const ons_rounding *to) {
-    const f64_vec cut = f64_set(to->cut), magic = f64_set(0x1.8p52 * to->least);
-    const f64_vec large = f64_between(v, f64_set(to->normal), f64_set(INFINITY));
-    const f64_vec small = v - large, product = large * cut;
-    return (product - (product - large)) + ((small + magic) - magic);
-}
+/* To nearest in a type of 16 bits, except what lies halfway. */
+#define ROUNDED_TO_16_BITS(name, P, magic_of_one)                                                   \
+    ONS_ALWAYS P##_vec name(P##_vec v, double normal, double least, double cut) {                    \
+        const P##_vec magic = P##_set((P##_t)(magic_of_one * least));                               \
+        const P##_vec large = P##_between(v, P##_set((P##_t)normal), P##_set((P##_t)INFINITY));     \
+        const P##_vec small = v - large, product = large * P##_set((P##_t)cut);                     \
+        return (product - (product - large)) + ((small + magic) - magic);                           \
+    }
+ROUNDED_TO_16_BITS(rounded_float, f32, 0x1.8p23)
+ROUNDED_TO_16_BITS(rounded_double, f64, 0x1.8p52)
 
-/* v * (1 - error) and v * (1 + error), rounded; NaN where they differ. */
-ONS_ALWAYS VEC decided(wide v, const ons_rounding *to) {
-    wide low, high;
-    EACH_PART {
-        const f64_vec error = v.part[k] * f64_set(ONS_ROUNDED_ERROR);
-        low.part[k] = v.part[k] - error;
-        high.part[k] = v.part[k] + error;
-        if (to->bits < 24) {
-            low.part[k] = rounded_part(low.part[k], to);
-            high.part[k] = rounded_part(high.part[k], to);
+/* Both ends of an interval, rounded; NaN where they differ. */
+ONS_ALWAYS VEC decided(wide low, wide high, const ons_rounding *to) {
+    if (to->bits < 24) {
+        /* at first with the error of a float */
+        const VEC v = V(narrow)(low.part);
+        const VEC done = V(same)(
+            rounded_float(v * V(set)(1 - 0x1p-22f), to->normal, to->least, to->cut_float),
+            rounded_float(v * V(set)(1 + 0x1p-22f), to->normal, to->least, to->cut_float));
+        if (!V(any_nan)(V(nan_or)(V(set)(0), done, done))) return done + V(set)(0);
+        EACH_PART {
+            low.part[k] = rounded_double(low.part[k], to->normal, to->least, to->cut);
+            high.part[k] = rounded_double(high.part[k], to->normal, to->least, to->cut);
         }
     }
     return V(same)(V(narrow)(low.part), V(narrow)(high.part)) + V(set)(0); /* no -0 */
 }
 
-/* The results of n elements, NaN where a double cannot decide. Returns whether there is a NaN. y may be x. */
-ONS_ALWAYS bool rounded_finish(bool log, const ons_rounded_row *row, float *y, const float *x, int64_t n) {
+/* The results of n elements, NaN where a double cannot decide. Returns whether there is a NaN. softmax needs
+ * the exponentials e, or x if that is NULL; log_softmax needs x. y may be x. */
+ONS_ALWAYS bool rounded_finish(bool log, const ons_rounded_row *row, float *y, const double *e,
+                               const float *x, int64_t n) {
     const rounded_reference of = rounded_reference_of(row);
     const ons_rounding to = row->to;
-    const f64_vec m = f64_set(row->m), second = f64_set(row->second), least = f64_set(-0x1p130);
+    const f64_vec m = f64_set(row->m), second = f64_set(row->second), least = f64_set(-0x1p130),
+                  least_second = f64_set(row->second * (1 - ONS_ROUNDED_ERROR)),
+                  most_second = f64_set(row->second * (1 + ONS_ROUNDED_ERROR));
     VEC nans = V(set)(0);
     for (int64_t j = 0; j < n; j += WIDTH) {
-        wide v = widen(load_some(x + j, n - j));
-        EACH_PART v.part[k] = log ? (f64_max(least, v.part[k]) - m) - second
-                                  : exponential_in_double(v.part[k], &of) * second;
-        const VEC done = decided(v, &to);
+        wide low, high;
+        if (log) {
+            low = widen(load_some(x + j, n - j));
+            EACH_PART {
+                const f64_vec v = (f64_max(least, low.part[k]) - m) - second;
+                low.part[k] = v * f64_set(1 - ONS_ROUNDED_ERROR);
+                high.part[k] = v * f64_set(1 + ONS_ROUNDED_ERROR);
+            }
+        } else {
+            low = e ? wide_load(e + j) : rounded_exponentials(load_some(x + j, n - j), &of);
+            EACH_PART high.part[k] = low.part[k] * most_second;
+            EACH_PART low.part[k] *= least_second;
+        }
+        const VEC done = decided(low, high, &to);
         nans = V(nan_or)(nans, done, done);
         if (n - j >= WIDTH)
             V(store)(y + j, done);
@@ -168,15 +201,17 @@ ONS_ALWAYS bool rounded_finish(bool log, const ons_rounded_row *row, float *y, c
     }
     return V(any_nan)(nans);
 }
-static bool rounded_softmax(const ons_rounded_row *row, float *y, const float *x, int64_t n) {
-    return rounded_finish(false, row, y, x, n);
+static bool rounded_softmax(const ons_rounded_row *row, float *y, const double *e, const float *x,
+                            int64_t n) {
+    return rounded_finish(false, row, y, e, x, n);
 }
-static bool rounded_log_softmax(const ons_rounded_row *row, float *y, const float *x, int64_t n) {
-    return rounded_finish(true, row, y, x, n);
+static bool rounded_log_softmax(const ons_rounded_row *row, float *y, const double *e, const float *x,
+                                int64_t n) {
+    return rounded_finish(true, row, y, e, x, n);
 }
 
-static const ons_rounded_kernels rounded_kernels = {rounded_top, rounded_sum, rounded_two_sum,
-                                                    rounded_softmax, rounded_log_softmax};
+static const ons_rounded_kernels rounded_kernels = {
+    rounded_top, rounded_sum_all, rounded_sum_apart, rounded_two_sum, rounded_softmax, rounded_log_softmax};
 #endif
 
 #endif
