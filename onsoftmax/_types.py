@@ -13,6 +13,7 @@ MethodName = Literal[
     "online",
     "fused",
     "split",
+    "exact",
     "fused_warp",
     "fused_block",
     "online_block",

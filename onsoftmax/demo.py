@@ -26,8 +26,9 @@ def _text(values: Any, form: str = ".4f") -> str:
 def show_row() -> None:
     """The worked row by every method, then tile by tile."""
     print(f"softmax of {_text(ROW, 'g')}, by every method")
+    row = np.array(ROW, np.float32)
     for method in methods("cpu"):
-        print(f"  {method.name:8}{_text(softmax(ROW, method=method.name))}   {method.summary}")
+        print(f"  {method.name:8}{_text(softmax(row, method=method.name))}   {method.summary}")
 
     print(f"\nThe same online, in tiles of {TILE}: each has its (m, d), and two pairs merge")
     trace = explain(ROW, tile=TILE, method="online")

@@ -71,7 +71,7 @@ typedef enum {
     ONS_E_NO_CLUSTERS = -6,  /* this GPU cannot run the blocks of a row side by side */
     ONS_E_NO_GRID = -7,      /* this GPU has no cooperative launch */
     ONS_E_METHOD_NOT_OF_OPERATION = -8,
-    ONS_E_K_TOO_LARGE = -9,         /* for the method */
+    ONS_E_K_TOO_LARGE = -9,        /* for the method */
     ONS_E_METHOD_NOT_OF_TYPE = -10 /* `exact` of float64 */
 } ons_status;
 

@@ -1,16 +1,17 @@
-/* rounding.h - the results of method="exact": exact values, rounded once to a type of 24 bits or fewer.
+/* rounding.h - the results of method="exact": exact values, rounded once to a type of 24 bits or
+ * fewer.
  *
- * A row's m is its maximum, n the number of elements that are equal to it, and s the sum of e^(x - m) over all
- * others. With u = x - m:
+ * A row's m is its maximum, n the number of elements that are equal to it, and s the sum of e^(x -
+ * m) over all others. With u = x - m:
  *
  *     softmax       y = e^u / (n + s)
  *     log_softmax   y = u - log(n + s)
  *     logsumexp     y = m + log(n + s)
  *
- * First all of it is found in double, with an error that is proven. Ziv's test (ACM TOMS 17, 1991) decides: if
- * both ends of the interval round to the same number, that is the answer. Else the same once more in two
- * doubles. u and m are exact there, and s has all digits of its own however small it is: what lies exactly
- * between two results is moved off by s alone. */
+ * First all of it is found in double, with an error that is proven. Ziv's test (ACM TOMS 17, 1991)
+ * decides: if both ends of the interval round to the same number, that is the answer. Else the same
+ * once more in two doubles. u and m are exact there, and s has all digits of its own however small
+ * it is: what lies exactly between two results is moved off by s alone. */
 #ifndef ONS_ROUNDING_H
 #define ONS_ROUNDING_H
 
@@ -18,8 +19,8 @@
 #include "two_doubles.h"
 
 /* A type to round to: the bits of a number, its least number, its least normal number, and where it
- * overflows. A product with cut leaves so many bits (Veltkamp; Dekker, Numer. Math. 18, 1971), in double and
- * in float. */
+ * overflows. A product with cut leaves so many bits (Veltkamp; Dekker, Numer. Math. 18, 1971), in
+ * double and in float. */
 typedef struct {
     int bits;
     double least, normal, overflow, cut, cut_float;
@@ -32,7 +33,8 @@ ONS_INLINE ons_rounding ons_rounding_to(ons_dtype dtype) {
     return dtype == ONS_FLOAT16 ? half : dtype == ONS_BFLOAT16 ? bfloat : single;
 }
 
-/* To nearest, ties to even; 0 is +0. A double of 1.5 * 2^52 units has this unit in its last place. */
+/* To nearest, ties to even; 0 is +0. A double of 1.5 * 2^52 units has this unit in its last place.
+ */
 ONS_INLINE double ons_rounded(double v, ons_rounding to) {
     if (!(fabs(v) < to.overflow)) return v == v ? copysign(INFINITY, v) : v;
     int exponent;
@@ -41,8 +43,8 @@ ONS_INLINE double ons_rounded(double v, ons_rounding to) {
     return (v + 0x1.8p52 * unit) - 0x1.8p52 * unit;
 }
 
-/* The nearest double whose last bit is odd where something was rounded off: it rounds to fewer bits as the sum
- * of the two does. */
+/* The nearest double whose last bit is odd where something was rounded off: it rounds to fewer bits
+ * as the sum of the two does. */
 ONS_INLINE double ons_two_to_odd(ons_two v) {
     if (v.low == 0.0 || v.high == 0.0) return v.high;
     int exponent;
@@ -132,8 +134,14 @@ typedef struct {
 
 ONS_INLINE ons_rounded_row ons_rounded_row_of(double m, ons_dtype dtype) {
     const bool far = ons_needs_anchor(m);
-    const ons_rounded_row row = {ons_rounding_to(dtype), m, far ? m : 0.0, far ? 0.0 : ons_reference(m),
-                                 0.0, 0.0, {0.0, 0.0}, 0.0};
+    const ons_rounded_row row = {ons_rounding_to(dtype),
+                                 m,
+                                 far ? m : 0.0,
+                                 far ? 0.0 : ons_reference(m),
+                                 0.0,
+                                 0.0,
+                                 {0.0, 0.0},
+                                 0.0};
     return row;
 }
 

@@ -1,16 +1,17 @@
-/* two_doubles.h - a number as the unevaluated sum of two doubles, which has about 106 bits: sums, products
- * and e^x. method="exact" decides with it what one double cannot (rounding.h).
+/* two_doubles.h - a number as the unevaluated sum of two doubles, which has about 106 bits: sums,
+ * products and e^x. method="exact" decides with it what one double cannot (rounding.h).
  *
- * It is a template. Without ONS_TWO it defines ons_two, a pair of doubles, and ons_two_sum and so on. With
- * ONS_TWO(name) it defines the same for pairs of vectors of doubles (cpu/kernel/rounded.h):
+ * It is a template. Without ONS_TWO it defines ons_two, a pair of doubles, and ons_two_sum and so
+ * on. With ONS_TWO(name) it defines the same for pairs of vectors of doubles
+ * (cpu/kernel/rounded.h):
  *
  *   ONS_TWO_PAIR, ONS_TWO_REAL     the pair, and its halves' type, with C's operators
  *   ONS_TWO_SET, ONS_TWO_FMA       a constant; a * b + c, rounded once
  *   ONS_TWO_POWER(t)               2^n from t = n + 1.5 * 2^52 + 1023
  *   ONS_TWO_INLINE                 how its functions are declared
  *
- * sum and product are exact (Knuth; Dekker, Numer. Math. 18, 1971; with fma). The others lose at most
- * 2^-102 of their result (Joldes, Muller and Popescu, ACM TOMS 44, 2017). */
+ * sum and product are exact (Knuth; Dekker, Numer. Math. 18, 1971; with fma). The others lose at
+ * most 2^-102 of their result (Joldes, Muller and Popescu, ACM TOMS 44, 2017). */
 #ifndef ONS_TWO
 #define ONS_TWO_DEFAULT
 #include "state.h"
@@ -70,14 +71,15 @@ ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(scaled)(ONS_TWO_PAIR a, ONS_TWO_REAL power) 
     return scaled;
 }
 /* a + r * p, for constants a. */
-ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(next_term)(double high, double low, ONS_TWO_PAIR r, ONS_TWO_PAIR p) {
+ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(next_term)(double high, double low, ONS_TWO_PAIR r,
+                                               ONS_TWO_PAIR p) {
     const ONS_TWO_PAIR a = {ONS_TWO_SET(high), ONS_TWO_SET(low)};
     return ONS_TWO(add)(a, ONS_TWO(times)(r, p));
 }
 
 /* e^x from ONS_TWO_LOWEST to 1. x is reduced by n * ln2 in three doubles, then by 2^4. The rest has
- * |r| < 0.022. Of its series 15 terms leave 2^-107, those from r^8 on in one double. Four squarings of e^r - 1
- * lose at most 2^-98. */
+ * |r| < 0.022. Of its series 15 terms leave 2^-107, those from r^8 on in one double. Four squarings
+ * of e^r - 1 lose at most 2^-98. */
 #define ONS_TWO_LOWEST -620.0
 ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(exp)(ONS_TWO_PAIR x) {
     const ONS_TWO_REAL magic = ONS_TWO_SET(0x1.8p52 + 1023);
@@ -134,8 +136,8 @@ ONS_INLINE ons_two ons_two_over(ons_two a, ons_two b) {
     return ons_two_add(sum, ons_two_of(rest2.high / b.high));
 }
 
-/* log(1 + x) for x >= 0 below 2^60, with all digits of a small x. Below 2^-8 by the series, whose rest is
- * 2^-115 of it; else by a step of Newton's from the logarithm in double. */
+/* log(1 + x) for x >= 0 below 2^60, with all digits of a small x. Below 2^-8 by the series, whose
+ * rest is 2^-115 of it; else by a step of Newton's from the logarithm in double. */
 ONS_INLINE ons_two ons_two_log1p(ons_two x) {
     enum { TERMS = 14 };
     if (x.high < 0x1p-8) {
@@ -148,7 +150,8 @@ ONS_INLINE ons_two ons_two_log1p(ons_two x) {
     /* log(1 + x) = y + log(1 + t), t = (1 + x) e^-y - 1, |t| < 2^-50 */
     const double y = log1p(x.high);
     const ons_two e = ons_two_exp(ons_two_of(-y));
-    const ons_two t = ons_two_add(ons_two_times(ons_two_add(ons_two_of(1.0), x), e), ons_two_of(-1.0));
+    const ons_two t =
+        ons_two_add(ons_two_times(ons_two_add(ons_two_of(1.0), x), e), ons_two_of(-1.0));
     const ons_two half = ons_two_scaled(ons_two_times(t, t), 0.5);
     return ons_two_add(ons_two_of(y), ons_two_add(t, ons_two_minus(half)));
 }

@@ -1,6 +1,7 @@
-/* exact.c - the exact values, rounded once: three passes in double, for the maximum, the sum of e^(x - m) and the
- * results. Where a double is too close to the middle of two results, two doubles decide (api/rounding.h). So
- * neither the order of the sum nor the exponential shows in a result. Row form. */
+/* exact.c - the exact values, rounded once: three passes in double, for the maximum, the sum of
+ * e^(x - m) and the results. Where a double is too close to the middle of two results, two doubles
+ * decide (api/rounding.h). So neither the order of the sum nor the exponential shows in a result.
+ * Row form. */
 #include "online.h"
 #include "topk.h"
 
@@ -9,10 +10,11 @@
 typedef struct {
     ons_strip *strip;
     const ons_rounded_kernels *kernels;
-    bool log;       /* the results are logarithms */
-    bool anchored;  /* the maxima in the states are relative to the strip's anchors */
-    ons_tile tile;  /* the elements of all rows, if they fit in a tile. Otherwise the strip has one row */
-    double *e;      /* room for the exponentials of a row, or NULL */
+    bool log;      /* the results are logarithms */
+    bool anchored; /* the maxima in the states are relative to the strip's anchors */
+    ons_tile
+        tile; /* the elements of all rows, if they fit in a tile. Otherwise the strip has one row */
+    double *e; /* room for the exponentials of a row, or NULL */
 } exact_job;
 
 static float *row_of(ons_tile tile, int64_t i) {
@@ -99,8 +101,8 @@ static void finish_row(const exact_job *job, int64_t i) {
     if (finite) row = row_in_double(job, i);
     if (finite && in_place && !job->tile.data) /* later the row's elements are no longer there */
         ONS_FOR_EACH_TILE(strip, 0, N, j, n)
-        if (finish(job, &row, room, job->e ? job->e + j : NULL, elements(job, i, j, n), n))
-            know(&two, job, i);
+    if (finish(job, &row, room, job->e ? job->e + j : NULL, elements(job, i, j, n), n))
+        know(&two, job, i);
     ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
         const float *x = elements(job, i, j, n);
         float *to = row_of(ons_strip_result(strip, j), i), *y = to == x ? room : to;
@@ -155,9 +157,10 @@ static void exact(ons_strip *strip) {
     const bool value = ons_operations[problem->operation].one_a_row;
     const bool selects = strip->candidates != NULL;
     double room[ONS_ROW_TILE + ONS_ROUNDED_ROOM];
-    exact_job job = {.strip = strip,
-                     .kernels = strip->kernels->rounded,
-                     .log = problem->operation != ONS_OPERATION_softmax && !(selects && !problem->log)};
+    exact_job job = {
+        .strip = strip,
+        .kernels = strip->kernels->rounded,
+        .log = problem->operation != ONS_OPERATION_softmax && !(selects && !problem->log)};
     if (selects) {
         do {
             ons_online_statistics(strip, 0, N);
@@ -169,8 +172,11 @@ static void exact(ons_strip *strip) {
     }
     job.anchored = strip->anchored;
     strip->anchored = false; /* from here on elements are loaded as they are */
-    if (N <= strip->plan->tile) job.tile = ons_strip_load(strip, 0, N);
-    if (!job.log && !selects) job.e = job.tile.data ? room : strip->plan->keeps_apart ? (double *)(void *)strip->kept : NULL;
+    if (N > 0 && N <= strip->plan->tile) job.tile = ons_strip_load(strip, 0, N);
+    if (!job.log && !selects)
+        job.e = job.tile.data              ? room
+                : strip->plan->keeps_apart ? (double *)(void *)strip->kept
+                                           : NULL;
     for (int64_t i = 0; i < strip->rows.width; i++)
         (value ? store_value : selects ? finish_selected : finish_row)(&job, i);
     strip->anchored = job.anchored;

@@ -213,6 +213,8 @@ def contestants(
     ours = with_function(getattr(onsoftmax, operation))
     known = [m.name for m in list_methods("cpu", operation=operation)]  # type: ignore[arg-type]
     for method in ["auto", *(known if methods is None else methods)]:
+        if method == "exact" and case.dtype == "float64":
+            continue
         yield Contestant(method, "ours", our_line(case, method), ours, False)
         if case.takes_out:
             yield Contestant(f"{method} out=", "ours", our_line(case, method, out=True), ours, True)

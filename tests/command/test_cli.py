@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import environment, hear_signals
+from support import METHODS, environment, hear_signals
 
 import onsoftmax as ons
 from onsoftmax import _core, apply, cli, demo
@@ -209,7 +209,7 @@ def test_apply_is_softmax_in_boxes(tmp_path, small_boxes, dtype, order):
         x = 3 * np.asarray(rng.standard_normal(shape))
         x = np.asarray(np.abs(x) if dtype == "u1" else x).astype(dtype, order=order)
         for number, axis in enumerate(AXES[x.ndim]):
-            method = CPU_METHODS[number % len(CPU_METHODS)]
+            method = METHODS[number % len(METHODS)]
             y = applied(tmp_path, x, option_of(axis), "--method", method, "--scale", "0.75")
             expected = ons.softmax(x, axis, method=method, scale=0.75)
             assert y.dtype == expected.dtype and y.dtype.isnative

@@ -8,7 +8,8 @@
  *
  * docs/contract.md says how exact a result is. The largest error is 4 eps of the arithmetic's type,
  * and the mean 1 eps. A result of another type is rounded to nearest even. Every method but naive
- * gives the same bits, in either form and on any number of threads. The program ends at the first
+ * and exact gives the same bits, in either form and on any number of threads. exact gives the exact
+ * results, rounded once. The program ends at the first
  * failure, prints it, and exits with 1. test_core.py builds and runs the program. */
 #include "core_conversions.h"
 #include "core_support.h"
@@ -57,6 +58,9 @@ static void run(const task *job, ons_method method) {
 #define FOR_EACH_METHOD(method)                                             \
     for (int method = ONS_METHOD_AUTO; method < ONS_METHOD_COUNT; method++) \
         if (method == ONS_METHOD_AUTO || ons_methods[method].on_cpu)
+
+/* Whether it is one of the methods that agree bit by bit. */
+static bool agrees(int method) { return method != ONS_METHOD_naive && method != ONS_METHOD_exact; }
 
 #define FACTS "%s, %s -> %s, %s, N = %lld, row %lld, element %lld"
 #define FACTS_OF(job, method, how, i, j)                                                     \
@@ -139,9 +143,31 @@ static void alike(const task *plain, ons_dtype result) {
     array like = place(like_room, result, ROWS, plain->rows, plain->N, 0);
     repeat(like, plain->rows, plain->y, plain->rows, plain->N);
     FOR_EACH_METHOD(method)
-    for (layout how = ROWS; how < LAYOUTS && method != ONS_METHOD_naive; how++) {
+    for (layout how = ROWS; how < LAYOUTS && agrees(method); how++) {
         task one = run_in_layout(plain, result, method, how);
         check_bits(&one, method, how, like, plain->rows);
+    }
+}
+
+/* Every layout must give the exact results, rounded once. */
+static void exactly(const task *plain, ons_dtype result) {
+    task one = *plain;
+    array like = place(like_room, result, ROWS, plain->rows, plain->N, 0);
+    one.y = like;
+    run(&one, ONS_METHOD_exact);
+    for (int64_t i = 0; i < one.rows; i++) {
+        exact_softmax(exact, &one, i, ONS_FLOAT32);
+        for (int64_t j = 0; j < one.N; j++) {
+            /* a long double has an error too */
+            long double y = get(one.y, i, j), bound = ulp(exact[j], result) * (0.5L + 0x1p-25L);
+            REQUIRE(isnan(exact[j]) ? isnan(y) : fabsl(y - exact[j]) <= bound,
+                    FACTS ": %La for %La", FACTS_OF(&one, ONS_METHOD_exact, ROWS, i, j), y,
+                    exact[j]);
+        }
+    }
+    for (layout how = ROWS; how < LAYOUTS; how++) {
+        one = run_in_layout(plain, result, ONS_METHOD_exact, how);
+        check_bits(&one, ONS_METHOD_exact, how, like, plain->rows);
     }
 }
 
@@ -149,6 +175,7 @@ static void every_way(const task *plain, ons_dtype result, mean *errors) {
     run(plain, ONS_METHOD_safe);
     check_errors(plain, errors);
     alike(plain, result);
+    if (plain->y.dtype == ONS_FLOAT32) exactly(plain, result);
     /* naive's arithmetic has the array's own type, so it takes only the plain case */
     if (plain->x.dtype != result || plain->where.data || plain->scale != 1.0) return;
     task naive = *plain;
@@ -294,6 +321,7 @@ static void nans(bool all) {
                 put_nan(&job, bits, masked);
                 FOR_EACH_METHOD(method)
                 for (layout how = ROWS; how < LAYOUTS; how++, runs++) {
+                    if (method == ONS_METHOD_exact && wider(x, y) == ONS_FLOAT64) continue;
                     task one = run_in_layout(&job, y, method, how);
                     check_nans(&one, method, how, bits);
                 }
@@ -358,8 +386,7 @@ static void threads(void) {
             job.y = place(like_room, type, ROWS, rows, job.N, 0);
             run(&job, ONS_METHOD_safe);
             FOR_EACH_METHOD(method)
-            for (job.threads = 1; job.threads <= 3 && method != ONS_METHOD_naive;
-                 job.threads += 2) {
+            for (job.threads = 1; job.threads <= 3 && agrees(method); job.threads += 2) {
                 task one = job;
                 one.y = place(y_room, type, ROWS, rows, job.N, 0);
                 run(&one, method);
@@ -401,7 +428,7 @@ static void check_parts(const task *plain, int64_t cut, bool to_the_bit) {
     array like = place(like_room, type, ROWS, plain->rows, plain->N, 0);
     repeat(like, plain->rows, plain->y, plain->rows, plain->N);
     FOR_EACH_METHOD(method)
-    for (layout how = ROWS; how < LAYOUTS && method != ONS_METHOD_naive; how++) {
+    for (layout how = ROWS; how < LAYOUTS && agrees(method); how++) {
         task one = *plain;
         one.rows = how == COLUMNS ? TASK_COLUMNS : plain->rows;
         one.x = place(x_room, type, how, one.rows, one.N, method);

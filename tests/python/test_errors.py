@@ -38,7 +38,7 @@ ERRORS = [  # arguments, keywords, exception, words of the text
     ((X, 1.0), {}, TypeError, ["axis is 1.0", "int", "tuple", "None"]),
     ((X, [0, 1]), {}, TypeError, ["axis is [0, 1]", "tuple"]),
     ((X, "0"), {}, TypeError, ["axis is '0'", "int"]),
-    ((X,), {"method": "quick"}, ValueError, ["'quick'", "auto, naive, safe, online, fused, split"]),
+    ((X,), {"method": "quick"}, ValueError, ["'quick'", "auto, naive, safe, online, fused, split, exact"]),
     ((X,), {"method": ""}, ValueError, ["''", "naive"]),
     ((X,), {"method": "safe\0"}, ValueError, ["safe", "naive"]),
     ((X,), {"method": 3}, TypeError, ["method is 3", "string"]),

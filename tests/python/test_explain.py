@@ -402,7 +402,7 @@ ROWS = [[*ROW, -30.0, 2.5] * 4, [20000.0, 19999.0, 3.0], [-math.inf, 1.0], [-mat
 @pytest.mark.parametrize("operation", [*_explain.OPERATIONS])
 def test_every_operation_gives_what_its_function_gives(operation, dtype, rng):
     """Values, bytes and passes, by each method."""
-    facts = {method.name: method for method in ons.methods("cpu", operation=operation)}
+    facts = {m.name: m for m in ons.methods("cpu", operation=operation) if m.name != "exact"}
     assert set(_explain.OPERATIONS[operation]) == set(facts)
     for row in ROWS:
         x, function = np.array(row).astype(dtype), getattr(ons, operation)

@@ -35,8 +35,8 @@ MISTAKES = [
         "softmax_topk() got an unexpected keyword argument 'dim'",
     ),
     (lambda: ons.softmax(x, nothing=1), TypeError, "unexpected keyword argument 'nothing'"),
-    (lambda: ons.softmax(x, method="onlin"), ValueError, "split; did you mean online?"),
-    (lambda: ons.softmax(x, method="FUSED"), ValueError, "split; did you mean fused?"),
+    (lambda: ons.softmax(x, method="onlin"), ValueError, "exact; did you mean online?"),
+    (lambda: ons.softmax(x, method="FUSED"), ValueError, "exact; did you mean fused?"),
     (
         lambda: ons.softmax(x, method="flash"),
         ValueError,

@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 import pytest
-from support import ROOT
+from support import METHODS, ROOT
 
 import onsoftmax as ons
 from onsoftmax import _core, _plan
@@ -452,7 +452,7 @@ def test_arrays_without_elements_may_be_of_any_length():
         for dtype in (np.float16, np.float32, np.float64):
             x = np.empty(shape, dtype)
             for axis in (0, -1, None):
-                for method in (each.name for each in ons.methods("cpu")):
+                for method in METHODS:
                     assert ons.softmax(x, axis, method=method).shape == shape
                     assert ons.softmax(x, axis, method=method, out=x) is x
                     plan = ons.plan(x, axis, method=method)

@@ -144,17 +144,18 @@ typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x,
 /* For `exact` (rounded.h), in float alone.
  *
  *   top              the largest exponential of a row
- *   sum, sum_apart   add n elements to a row. They keep the exponentials at e, if given, with room for
- *                    ONS_ROUNDED_ROOM more. sum_apart counts the largest exponentials and does not add them
+ *   sum, sum_apart   add n elements to a row. They keep the exponentials at e, if given, with room
+ * for ONS_ROUNDED_ROOM more. sum_apart counts the largest exponentials and does not add them
  *   two_sum          adds n elements to a row in two doubles
- *   softmax, log_softmax   results of n elements from their exponentials at e, or from x if e is NULL. A result
- *                    that a double cannot decide is NaN. They return whether there is one. y may be x */
+ *   softmax, log_softmax   results of n elements from their exponentials at e, or from x if e is
+ * NULL. A result that a double cannot decide is NaN. They return whether there is one. y may be x
+ */
 enum { ONS_ROUNDED_ROOM = 16 };
 typedef double ons_rounded_top_fn(const ons_rounded_row *row);
 typedef void ons_rounded_sum_fn(ons_rounded_row *row, double *e, const float *x, int64_t n);
 typedef void ons_two_sum_fn(ons_two_row *row, const float *x, int64_t n);
-typedef bool ons_rounded_finish_fn(const ons_rounded_row *row, float *y, const double *e, const float *x,
-                                   int64_t n);
+typedef bool ons_rounded_finish_fn(const ons_rounded_row *row, float *y, const double *e,
+                                   const float *x, int64_t n);
 typedef struct {
     ons_rounded_top_fn *top;
     ons_rounded_sum_fn *sum, *sum_apart;
@@ -372,8 +373,9 @@ enum { ONS_KEPT_STRIPS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 
 /* Bytes that the pipeline of columns needs for three strips, besides their elements. */
 enum { ONS_STRIPS_BYTES = 80 << 10 };
 
-/* The most rows side by side in the column form. Elements of a row in a tile: at most 16 KiB in the row form, and
- * 256 KiB for ONS_MAX_WIDTH rows in the column form. Both are multiples of both blocks above. */
+/* The most rows side by side in the column form. Elements of a row in a tile: at most 16 KiB in the
+ * row form, and 256 KiB for ONS_MAX_WIDTH rows in the column form. Both are multiples of both
+ * blocks above. */
 enum { ONS_MAX_WIDTH = 128, ONS_ROW_TILE = 2048, ONS_COLUMN_TILE = 256 };
 
 #endif

@@ -1,5 +1,5 @@
-/* rounded.h - the passes of `exact` (api/rounding.h) over the elements of a row, in double. The compute type
- * is float. */
+/* rounded.h - the passes of `exact` (api/rounding.h) over the elements of a row, in double. The
+ * compute type is float. */
 #ifndef ONS_CPU_KERNEL_ROUNDED_H
 #define ONS_CPU_KERNEL_ROUNDED_H
 
@@ -16,8 +16,24 @@
 #define ONS_TWO_INLINE ONS_ALWAYS
 #include "../../api/two_doubles.h"
 
-/* The exponentials of a vector of elements: e^(x - base) * 2^-c, each with an error of 2^-52 of it. Elements
- * far below the maximum are raised to a floor, where the exponential is 2^-1000. */
+/* The steps of a power of two. */
+#ifdef F64_STEPS
+#define ROUNDED_MAGIC 0x1.8p52
+#define ROUNDED_LN2_HIGH ONS_LN2_16_HIGH
+#define ROUNDED_LN2_LOW ONS_LN2_16_LOW
+#define ROUNDED_TERMS ONS_EXP_TERMS_16
+#define ROUNDED_POWER f64_power_16
+#else
+#define F64_STEPS 1
+#define ROUNDED_MAGIC (0x1.8p52 + 1023)
+#define ROUNDED_LN2_HIGH ONS_LN2_HIGH
+#define ROUNDED_LN2_LOW ONS_LN2_LOW
+#define ROUNDED_TERMS ONS_EXP_TERMS
+#define ROUNDED_POWER f64_power
+#endif
+
+/* The exponentials of a vector of elements: e^(x - base) * 2^-c, each with an error of 2^-52 of it.
+ * Elements far below the maximum are raised to a floor, where the exponential is 2^-1000. */
 typedef struct {
     VEC base, floor;
     f64_vec shift;
@@ -25,22 +41,22 @@ typedef struct {
 
 ONS_ALWAYS rounded_reference rounded_reference_of(const ons_rounded_row *row) {
     return (rounded_reference){V(set)((T)row->base), V(set)((T)((row->c - 1000) / ONS_LOG2_E)),
-                               f64_set(0x1.8p52 + 1023 - row->c)};
+                               f64_set(ROUNDED_MAGIC - F64_STEPS * row->c)};
 }
 
 ONS_ALWAYS wide rounded_exponentials(VEC x, const rounded_reference *of) {
     wide t, r = widen(V(max)(of->floor, x - of->base)), p;
-    EACH_PART t.part[k] = f64_fma(r.part[k], f64_set(ONS_LOG2_E), of->shift);
+    EACH_PART t.part[k] = f64_fma(r.part[k], f64_set(F64_STEPS * ONS_LOG2_E), of->shift);
     EACH_PART p.part[k] = t.part[k] - of->shift; /* n */
-    EACH_PART r.part[k] = f64_fnma(p.part[k], f64_set(ONS_LN2_HIGH), r.part[k]);
-    EACH_PART r.part[k] = f64_fnma(p.part[k], f64_set(ONS_LN2_LOW), r.part[k]);
+    EACH_PART r.part[k] = f64_fnma(p.part[k], f64_set(ROUNDED_LN2_HIGH), r.part[k]);
+    EACH_PART r.part[k] = f64_fnma(p.part[k], f64_set(ROUNDED_LN2_LOW), r.part[k]);
     bool first = true;
-#define TERM(a)                                                                                   \
+#define TERM(a)                                                                           \
     EACH_PART p.part[k] = first ? f64_set(a) : f64_fma(p.part[k], r.part[k], f64_set(a)); \
     first = false;
-    ONS_EXP_TERMS(TERM)
+    ROUNDED_TERMS(TERM)
 #undef TERM
-    EACH_PART t.part[k] = f64_power(t.part[k]);
+    EACH_PART t.part[k] = ROUNDED_POWER(t.part[k]);
     EACH_PART p.part[k] = f64_fma(r.part[k] * r.part[k], p.part[k], r.part[k]);
     EACH_PART p.part[k] = f64_fma(t.part[k], p.part[k], t.part[k]);
     return p;
@@ -78,9 +94,10 @@ ONS_ALWAYS double sum_of_counts(wide counts) {
 /* Each lane adds so many exponentials in one double. Such sums go into a sum of two doubles. */
 enum { ROUNDED_AT_ONCE = 8 };
 
-/* Adds n elements to a row, and keeps their exponentials at e, if given. `apart`: those of the largest element
- * are counted, and not added. */
-ONS_ALWAYS void rounded_sum(bool apart, ons_rounded_row *row, double *e, const float *x, int64_t n) {
+/* Adds n elements to a row, and keeps their exponentials at e, if given. `apart`: those of the
+ * largest element are counted, and not added. */
+ONS_ALWAYS void rounded_sum(bool apart, ons_rounded_row *row, double *e, const float *x,
+                            int64_t n) {
     const rounded_reference of = rounded_reference_of(row);
     const f64_vec top = f64_set(row->top), below_top = f64_set(row->top * (1 - 0x1p-53));
     wide d = wide_zero(), low = d, counts = d;
@@ -141,12 +158,12 @@ static void rounded_two_sum(ons_two_row *row, const float *x, int64_t n) {
 }
 
 /* To nearest in a type of 16 bits, except what lies halfway. */
-#define ROUNDED_TO_16_BITS(name, P, magic_of_one)                                                   \
-    ONS_ALWAYS P##_vec name(P##_vec v, double normal, double least, double cut) {                    \
-        const P##_vec magic = P##_set((P##_t)(magic_of_one * least));                               \
-        const P##_vec large = P##_between(v, P##_set((P##_t)normal), P##_set((P##_t)INFINITY));     \
-        const P##_vec small = v - large, product = large * P##_set((P##_t)cut);                     \
-        return (product - (product - large)) + ((small + magic) - magic);                           \
+#define ROUNDED_TO_16_BITS(name, P, magic_of_one)                                               \
+    ONS_ALWAYS P##_vec name(P##_vec v, double normal, double least, double cut) {               \
+        const P##_vec magic = P##_set((P##_t)(magic_of_one * least));                           \
+        const P##_vec large = P##_between(v, P##_set((P##_t)normal), P##_set((P##_t)INFINITY)); \
+        const P##_vec small = v - large, product = large * P##_set((P##_t)cut);                 \
+        return (product - (product - large)) + ((small + magic) - magic);                       \
     }
 ROUNDED_TO_16_BITS(rounded_float, f32, 0x1.8p23)
 ROUNDED_TO_16_BITS(rounded_double, f64, 0x1.8p52)
@@ -156,9 +173,9 @@ ONS_ALWAYS VEC decided(wide low, wide high, const ons_rounding *to) {
     if (to->bits < 24) {
         /* at first with the error of a float */
         const VEC v = V(narrow)(low.part);
-        const VEC done = V(same)(
-            rounded_float(v * V(set)(1 - 0x1p-22f), to->normal, to->least, to->cut_float),
-            rounded_float(v * V(set)(1 + 0x1p-22f), to->normal, to->least, to->cut_float));
+        const VEC done =
+            V(same)(rounded_float(v * V(set)(1 - 0x1p-22f), to->normal, to->least, to->cut_float),
+                    rounded_float(v * V(set)(1 + 0x1p-22f), to->normal, to->least, to->cut_float));
         if (!V(any_nan)(V(nan_or)(V(set)(0), done, done))) return done + V(set)(0);
         EACH_PART {
             low.part[k] = rounded_double(low.part[k], to->normal, to->least, to->cut);
@@ -168,8 +185,8 @@ ONS_ALWAYS VEC decided(wide low, wide high, const ons_rounding *to) {
     return V(same)(V(narrow)(low.part), V(narrow)(high.part)) + V(set)(0); /* no -0 */
 }
 
-/* The results of n elements, NaN where a double cannot decide. Returns whether there is a NaN. softmax needs
- * the exponentials e, or x if that is NULL; log_softmax needs x. y may be x. */
+/* The results of n elements, NaN where a double cannot decide. Returns whether there is a NaN.
+ * softmax needs the exponentials e, or x if that is NULL; log_softmax needs x. y may be x. */
 ONS_ALWAYS bool rounded_finish(bool log, const ons_rounded_row *row, float *y, const double *e,
                                const float *x, int64_t n) {
     const rounded_reference of = rounded_reference_of(row);
@@ -205,13 +222,14 @@ static bool rounded_softmax(const ons_rounded_row *row, float *y, const double *
                             int64_t n) {
     return rounded_finish(false, row, y, e, x, n);
 }
-static bool rounded_log_softmax(const ons_rounded_row *row, float *y, const double *e, const float *x,
-                                int64_t n) {
+static bool rounded_log_softmax(const ons_rounded_row *row, float *y, const double *e,
+                                const float *x, int64_t n) {
     return rounded_finish(true, row, y, e, x, n);
 }
 
-static const ons_rounded_kernels rounded_kernels = {
-    rounded_top, rounded_sum_all, rounded_sum_apart, rounded_two_sum, rounded_softmax, rounded_log_softmax};
+static const ons_rounded_kernels rounded_kernels = {rounded_top,       rounded_sum_all,
+                                                    rounded_sum_apart, rounded_two_sum,
+                                                    rounded_softmax,   rounded_log_softmax};
 #endif
 
 #endif

@@ -34,6 +34,7 @@
  *   f32_product        a vector in memory times a double of more than 25 bits, rounded once
  *   F32_ONE            the number that 1 is kept as; F32_LOG_OF_ONE is its logarithm
  *   f32_power          F32_ONE * 2^(k / STEPS), with the integer k in the low bits of t
+ *   f64_power_16       2^(k / 16) with the integer k in the low bits of t, if F64_STEPS is 16
  *   f32_limit f32_fma_limited   give 0 for elements below the floor
  *   f32_beside         how many vectors have their exponentials computed at once: 1, 2 or 4
  *   f32_add_lanes      ONS_LANES_F32 lanes as ONS_SUMS doubles: adds l and l + ONS_SUMS

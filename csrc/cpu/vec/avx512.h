@@ -173,6 +173,21 @@ ONS_ALWAYS f64_vec f64_power(f64_vec t) {
     return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52));
 }
 
+/* The bits of 2^(k / 16), with k subtracted at the top of the fraction. */
+static const uint64_t ons_sixteenths[16] = {
+    0x3ff0000000000000, 0x3fefb5586cf9890f, 0x3fef72b83c7d517b, 0x3fef387a6e756238,
+    0x3fef06fe0a31b715, 0x3feedea64c123422, 0x3feebfdad5362a27, 0x3feeab07dd485429,
+    0x3feea09e667f3bcd, 0x3feea11473eb0187, 0x3feeace5422aa0db, 0x3feec49182a3f090,
+    0x3feee89f995ad3ad, 0x3fef199bdd85529c, 0x3fef5818dcfba487, 0x3fefa4afa2a490da,
+};
+#define F64_STEPS 16
+ONS_ALWAYS f64_vec f64_power_16(f64_vec t) {
+    const __m512i bits = _mm512_castpd_si512(t);
+    const __m512i fraction = _mm512_permutex2var_epi64(_mm512_loadu_si512(ons_sixteenths), bits,
+                                                       _mm512_loadu_si512(ons_sixteenths + 8));
+    return _mm512_castsi512_pd(_mm512_add_epi64(fraction, _mm512_slli_epi64(bits, 48)));
+}
+
 ONS_ALWAYS void f32_widen(f64_vec *parts, f32_vec a) {
     parts[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(a));
     parts[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
