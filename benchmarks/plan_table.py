@@ -17,7 +17,8 @@ Row = dict[int, float]  # {number of rows: microseconds}
 
 
 def at_rows(row: Row, rows: int) -> float:
-    """Like csrc/plan/times.c: linear between two known numbers of rows, proportional beyond the last."""
+    """The time of so many rows, computed as in csrc/plan/times.c. Between two measured numbers of rows, the
+    time is interpolated linearly. Above the last number, it grows in proportion."""
     known = sorted(row)
     if rows >= known[-1]:
         return row[known[-1]] * rows / known[-1]

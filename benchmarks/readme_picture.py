@@ -1,6 +1,6 @@
 """Draws README.md's picture, light and dark, from a document of bench_cuda.py. Needs matplotlib.
 
-    python benchmarks/readme_picture.py benchmarks/results/cuda-h200-2026-11-22.json
+    python benchmarks/readme_picture.py benchmarks/results/cuda-h100-2026-11-28.json
 
 It writes docs/pictures/x-copy-light.svg and x-copy-dark.svg.
 """

@@ -1,5 +1,5 @@
-/* exact.h - adds up the exponentials of a row in the digits of packed.h without rounding. The bits
- * are the same wherever the row is cut, and whatever the order of its elements.
+/* exact.h - adds up the exponentials of a row in the digits of packed.h without rounding. So the
+ * sum has the same bits in every order of the elements, and for every cut of the row into parts.
  *
  * Each exponential is 2^n * p, where n and p depend only on the element. It is cut into digits from
  * the top: first the nearest multiple of the first digit's unit, then the nearest multiple of the

@@ -48,8 +48,8 @@ typedef struct {
     int cluster_blocks, cluster_blocks_any;
     bool cooperative; /* whether a grid can wait for itself */
     int shared_bytes; /* most bytes of a block */
-    /* Number of clusters of 8 and of 16 blocks that can run at once, with a block on each
-     * multiprocessor. */
+    /* The number of clusters that can run at once if each block has a multiprocessor to itself: for
+     * clusters of 8 blocks, and for clusters of 16. */
     int clusters_of_8, clusters_of_16;
     bool early_launch; /* whether a kernel may start before the one before it has ended */
 } ons_gpu;
@@ -107,7 +107,7 @@ const char *ons_isa_selected(void);
  * run it. */
 bool ons_isa_select(const char *name);
 
-/* ------- GPUs. CUDA is untouched until one of these functions, or ons_run on ONS_CUDA, is called
+/* ------- GPUs. The first call of one of these functions, or the first run on ONS_CUDA, starts CUDA
  * ------- */
 
 /* Whether this build has CUDA, and the number of GPUs. The status may be ONS_E_NO_CUDA, or CUDA's

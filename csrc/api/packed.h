@@ -168,7 +168,8 @@ typedef struct {
     ons_gives gives;
     ons_dtype compute; /* type in which exponentials were computed, if d is wanted */
     int arrays, dims, merged_dims;
-    int64_t rows, parts; /* number of rows, and of parts a row in one array */
+    int64_t rows;
+    int64_t parts; /* the number of parts that one array has of each row */
     int64_t extent[ONS_MAX_DIMS];
     struct {
         const char *data; /* aligned; strides are aligned too, and in bytes */

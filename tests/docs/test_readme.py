@@ -185,6 +185,6 @@ def test_what_is_said_of_auto():
     assert len(lines) == 4
     for rows, *said in lines:
         for dtype, text in zip(("float32", "bfloat16"), said, strict=True):
-            found = ons.plan((int(rows), 1000), dtype=dtype, device="H200").cliffs()
+            found = ons.plan((int(rows), 1000), dtype=dtype, device="H100").cliffs()
             expected = [f"`{cliff.method}` up to {cliff.N}" for cliff in found] + [f"`{found[-1].then}`"]
             assert text == ", ".join(expected)

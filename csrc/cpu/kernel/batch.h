@@ -21,8 +21,9 @@ typedef struct {
     wide d;
 } batch;
 
-/* Shift and floor of rows from their m, one a lane. No m is far. c is ceil(m * log2(e)). If m *
- * log2(e) is next to an integer, c may be one off, which does not show in results. */
+/* Computes the shift and the floor of each row from the row's m. Each lane has a row, and no m is
+ * far. c is ceil(m * log2(e)). If m * log2(e) is next to an integer, c may be one off, which does
+ * not show in results. */
 ONS_ALWAYS void references_of_lanes(VEC m, T *shift, T *floor) {
     VEC magic = V(set)((T)MAGIC);
     VEC c = V(fma)(m, V(set)((T)ONS_LOG2_E), V(set)((T)0.5));
@@ -41,7 +42,8 @@ ONS_ALWAYS VEC nearer(VEC m) {
     return zero - V(max)(bound, zero - V(max)(bound, m));
 }
 
-/* The anchors of rows with these maxima (ons_needs_anchor), or 0 for a row without. */
+/* Each lane of m has the maximum of a row. The same lane of the result has the row's anchor, or 0
+ * if the row needs no anchor (ons_needs_anchor). */
 ONS_ALWAYS VEC anchors(VEC m) {
     return V(between)(m, V(set)((T)ONS_LARGEST_REFERENCE), V(set)((T)INFINITY));
 }
