@@ -168,6 +168,8 @@ static void rounded_two_sum(ons_two_row *row, const float *x, int64_t n) {
 ROUNDED_TO_16_BITS(rounded_float, f32, 0x1.8p23)
 ROUNDED_TO_16_BITS(rounded_double, f64, 0x1.8p52)
 
+ONS_ALWAYS bool any_undecided(VEC a) { return V(above)(a, V(set)((T)INFINITY)) != 0; }
+
 /* Both ends of an interval, rounded; NaN where they differ. */
 ONS_ALWAYS VEC decided(wide low, wide high, const ons_rounding *to) {
     if (to->bits < 24) {
@@ -176,7 +178,7 @@ ONS_ALWAYS VEC decided(wide low, wide high, const ons_rounding *to) {
         const VEC done =
             V(same)(rounded_float(v * V(set)(1 - 0x1p-22f), to->normal, to->least, to->cut_float),
                     rounded_float(v * V(set)(1 + 0x1p-22f), to->normal, to->least, to->cut_float));
-        if (!V(any_nan)(V(nan_or)(V(set)(0), done, done))) return done + V(set)(0);
+        if (!any_undecided(done)) return done + V(set)(0);
         EACH_PART {
             low.part[k] = rounded_double(low.part[k], to->normal, to->least, to->cut);
             high.part[k] = rounded_double(high.part[k], to->normal, to->least, to->cut);
@@ -194,7 +196,7 @@ ONS_ALWAYS bool rounded_finish(bool log, const ons_rounded_row *row, float *y, c
     const f64_vec m = f64_set(row->m), second = f64_set(row->second), least = f64_set(-0x1p130),
                   least_second = f64_set(row->second * (1 - ONS_ROUNDED_ERROR)),
                   most_second = f64_set(row->second * (1 + ONS_ROUNDED_ERROR));
-    VEC nans = V(set)(0);
+    bool undecided = false;
     for (int64_t j = 0; j < n; j += WIDTH) {
         wide low, high;
         if (log) {
@@ -210,13 +212,13 @@ ONS_ALWAYS bool rounded_finish(bool log, const ons_rounded_row *row, float *y, c
             EACH_PART low.part[k] *= least_second;
         }
         const VEC done = decided(low, high, &to);
-        nans = V(nan_or)(nans, done, done);
+        undecided |= any_undecided(done);
         if (n - j >= WIDTH)
             V(store)(y + j, done);
         else
             V(store_part)(y + j, done, n - j);
     }
-    return V(any_nan)(nans);
+    return undecided;
 }
 static bool rounded_softmax(const ons_rounded_row *row, float *y, const double *e, const float *x,
                             int64_t n) {
