@@ -17,7 +17,7 @@ from ._plan.table import Table, as_html, plain
 from ._types import MethodName, OperationName
 
 if TYPE_CHECKING:
-    from ._types import ArrayLike, DType
+    from ._types import ArrayLike, Device, DType
 
 __version__ = "0.1.0"  # pyproject.toml has it too
 
@@ -120,7 +120,7 @@ def _refuse_lengths(given: Any) -> None:
         )
 
 
-def methods(device: Any = None, *, operation: OperationName = "softmax") -> Methods:
+def methods(device: Device = None, *, operation: OperationName = "softmax") -> Methods:
     """All methods as a list, which prints as a table.
 
     Parameters
@@ -155,7 +155,7 @@ def plan(
     axis: int | Sequence[int] | None = -1,
     *,
     dtype: DType = None,
-    device: Any = None,
+    device: Device = None,
     method: MethodName = "auto",
     num_threads: int | None = None,
     operation: OperationName = "softmax",
@@ -192,9 +192,9 @@ def plan(
         a k that it refuses, and for k with another operation.
     """
     _refuse_lengths(array_or_shape)
-    device = _device(device)
+    place = _device(device)
     if has_no_values(array_or_shape):
-        array_or_shape, dtype, device = as_planned(array_or_shape, dtype, device)
+        array_or_shape, dtype, place = as_planned(array_or_shape, dtype, place)
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
 
     def planned(name: str) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def plan(
             array_or_shape,
             axes,
             dtype=dtype,
-            device=device,
+            device=place,
             method=name,
             num_threads=num_threads,
             operation=operation,
@@ -210,8 +210,7 @@ def plan(
         )
 
     facts = planned(method)
-    place = "cpu" if facts["device"] == "cpu" else "cuda"
-    known = methods(place, operation=operation)
+    known = methods("cpu" if facts["device"] == "cpu" else "cuda", operation=operation)
     costs, rivals = _costs(known, planned, facts["method"])
     (own,) = (cost for cost in costs if cost.method == facts["method"])
     if method == "auto":

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -18,26 +18,21 @@ from ._topk import TopK, TopKWithNormalizer
 from ._types import DTYPES
 
 if TYPE_CHECKING:
+    import typing_extensions
     from numpy.typing import NDArray
 
-    from ._types import (
-        AnyDType,
-        ArrayLike,
-        Axis,
-        Convertible,
-        DType,
-        HasCudaArrayInterface,
-        HasDLPack,
-        NumPyLike,
-    )
+    from ._types import AnyDType, ArrayLike, Axis, Convertible, DType, HasDLPack, NumPyLike
 
     _Array = TypeVar("_Array", bound=HasDLPack)
-    _Out = TypeVar("_Out", bound=HasDLPack | HasCudaArrayInterface)
     _Float = TypeVar("_Float", bound=np.floating[Any])
+    _Result = typing_extensions.TypeVar("_Result", bound=np.floating[Any], default=_Float)
+    _Kind = typing_extensions.TypeVar("_Kind", covariant=True, default=Any)
+else:  # Python 3.10 has no TypeVar with a default
+    _Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Normalizer:
+class Normalizer(Generic[_Kind]):
     """The maximum m and the normalizer d = sum(exp(x - m)) of every row, over the parts seen so far.
 
     `normalizer` makes one from an array, `from_packed` from a packed state, and `empty` from nothing.
@@ -85,7 +80,7 @@ class Normalizer:
     # By hand: with slots=True some Pythons raise TypeError for an attribute that is no field (cpython 105936)
     __slots__ = ("axis", "dtype", "packed", "scale")
 
-    packed: Any
+    packed: _Kind
     axis: Axis
     scale: Any
     dtype: str | None
@@ -99,12 +94,12 @@ class Normalizer:
         return Normalizer, (self.packed, self.axis, self.scale, self.dtype)
 
     @property
-    def m(self) -> Any:
+    def m(self) -> _Kind | Any:
         """The largest element of each row, float64. NaN if the row has a NaN, -inf if it has nothing."""
         return _core.merge(self.packed, gives="m")
 
     @property
-    def d(self) -> Any:
+    def d(self) -> _Kind | Any:
         """sum(exp(x - m)) of each row, float64. 0 if m is -inf, NaN if m is NaN or inf.
 
         On the CPU d is exactly n for a row of n equal elements.
@@ -114,7 +109,8 @@ class Normalizer:
     @property
     def shape(self) -> tuple[int, ...]:
         """The rows' shape: the shape of a chunk without axis."""
-        return tuple(self.packed.shape[:-1])
+        packed: Any = self.packed
+        return tuple(packed.shape[:-1])
 
     def __repr__(self) -> str:
         return (
@@ -122,7 +118,7 @@ class Normalizer:
             f"dtype={self.dtype!r})"
         )
 
-    def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer:
+    def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer[_Kind]:
         """The Normalizer of the rows of both, laid end to end. The order does not matter. Merging an empty
         Normalizer changes nothing.
 
@@ -152,7 +148,7 @@ class Normalizer:
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
-    ) -> Normalizer:
+    ) -> Normalizer[_Kind]:
         """This Normalizer merged with the Normalizer of a further chunk of the rows.
 
         Parameters and errors are as in `normalizer` and `merge`. axis and scale are this Normalizer's. Lists,
@@ -178,39 +174,15 @@ class Normalizer:
     @overload
     def softmax(
         self,
-        chunk: ArrayLike,
-        /,
-        *,
-        dtype: DType = None,
-        out: _Out,
-        where: ArrayLike | None = None,
-        stream: Any = None,
-        num_threads: int | None = None,
-    ) -> _Out: ...
-    @overload
-    def softmax(
-        self,
         chunk: NDArray[_Float],
         /,
         *,
-        dtype: None = None,
-        out: None = None,
+        dtype: type[_Result] | np.dtype[_Result] | None = None,
+        out: NDArray[_Result] | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
-    ) -> NDArray[_Float]: ...
-    @overload
-    def softmax(
-        self,
-        chunk: NumPyLike,
-        /,
-        *,
-        dtype: type[_Float] | np.dtype[_Float],
-        out: None = None,
-        where: ArrayLike | None = None,
-        stream: Any = None,
-        num_threads: int | None = None,
-    ) -> NDArray[_Float]: ...
+    ) -> NDArray[_Result]: ...
     @overload
     def softmax(
         self,
@@ -218,7 +190,7 @@ class Normalizer:
         /,
         *,
         dtype: AnyDType | type[float] = None,
-        out: None = None,
+        out: NDArray[np.floating[Any]] | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -230,7 +202,7 @@ class Normalizer:
         /,
         *,
         dtype: DType = None,
-        out: None = None,
+        out: _Array | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -242,7 +214,7 @@ class Normalizer:
         /,
         *,
         dtype: DType = None,
-        out: None = None,
+        out: Any = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -290,39 +262,15 @@ class Normalizer:
     @overload
     def log_softmax(
         self,
-        chunk: ArrayLike,
-        /,
-        *,
-        dtype: DType = None,
-        out: _Out,
-        where: ArrayLike | None = None,
-        stream: Any = None,
-        num_threads: int | None = None,
-    ) -> _Out: ...
-    @overload
-    def log_softmax(
-        self,
         chunk: NDArray[_Float],
         /,
         *,
-        dtype: None = None,
-        out: None = None,
+        dtype: type[_Result] | np.dtype[_Result] | None = None,
+        out: NDArray[_Result] | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
-    ) -> NDArray[_Float]: ...
-    @overload
-    def log_softmax(
-        self,
-        chunk: NumPyLike,
-        /,
-        *,
-        dtype: type[_Float] | np.dtype[_Float],
-        out: None = None,
-        where: ArrayLike | None = None,
-        stream: Any = None,
-        num_threads: int | None = None,
-    ) -> NDArray[_Float]: ...
+    ) -> NDArray[_Result]: ...
     @overload
     def log_softmax(
         self,
@@ -330,7 +278,7 @@ class Normalizer:
         /,
         *,
         dtype: AnyDType | type[float] = None,
-        out: None = None,
+        out: NDArray[np.floating[Any]] | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -342,7 +290,7 @@ class Normalizer:
         /,
         *,
         dtype: DType = None,
-        out: None = None,
+        out: _Array | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -354,7 +302,7 @@ class Normalizer:
         /,
         *,
         dtype: DType = None,
-        out: None = None,
+        out: Any = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -378,6 +326,12 @@ class Normalizer:
         """
         return self._finish("log_softmax", chunk, dtype, out, where, stream, num_threads)
 
+    @overload
+    def logsumexp(
+        self: Normalizer[NDArray[np.float64]], *, stream: Any = None
+    ) -> NDArray[np.floating[Any]] | Any: ...
+    @overload
+    def logsumexp(self, *, stream: Any = None) -> _Kind: ...
     def logsumexp(self, *, stream: Any = None) -> Any:
         """log(sum(exp(x))) of each row, in the rows' type, or in float64 if that is None. It is m if m is
         -inf, inf or NaN.
@@ -415,7 +369,9 @@ class Normalizer:
         )
 
     @staticmethod
-    def from_packed(array: Any, /, axis: Axis = -1, *, scale: Any = 1.0, dtype: Any = None) -> Normalizer:
+    def from_packed(
+        array: _Array, /, axis: Axis = -1, *, scale: ArrayLike = 1.0, dtype: DType = None
+    ) -> Normalizer[_Array]:
         """The Normalizer of a packed state, on the device where its array is now.
 
         Parameters
@@ -444,8 +400,8 @@ class Normalizer:
 
     @staticmethod
     def merge_all(
-        packed: Any, /, axis: Axis = 0, *, row_axis: Axis = -1, scale: Any = 1.0, dtype: Any = None
-    ) -> Normalizer:
+        packed: _Array, /, axis: Axis = 0, *, row_axis: Axis = -1, scale: ArrayLike = 1.0, dtype: DType = None
+    ) -> Normalizer[_Array]:
         """The Normalizer of packed states that are stacked along an axis. They are merged at once.
 
         `axis` is an int, a tuple of ints, or None for all axes. The last dimension, of 5, does not count. An
@@ -460,13 +416,19 @@ class Normalizer:
         name = None if dtype is None else dtype_name(dtype)
         if name not in (None, *DTYPES):
             raise TypeError(f"dtype is {name}: expected float16, bfloat16, float32 or float64")
-        if getattr(getattr(packed, "dtype", None), "kind", "f") in "iub":  # softmax takes these as floats
-            raise ValueError(f"packed is of {packed.dtype}: expected float64")
+        given = getattr(packed, "dtype", None)
+        if getattr(given, "kind", "f") in "iub":  # softmax takes these as floats
+            raise ValueError(f"packed is of {given}: expected float64")
         return Normalizer(_core.merge(packed, axis), plain_axes(row_axis), scale, name)
 
     @staticmethod
     def empty(
-        shape: int | Sequence[int], *, like: Any, axis: Axis = -1, scale: Any = 1.0, dtype: Any = None
+        shape: int | Sequence[int],
+        *,
+        like: ArrayLike,
+        axis: Axis = -1,
+        scale: ArrayLike = 1.0,
+        dtype: DType = None,
     ) -> Normalizer:
         """The Normalizer of rows that have no elements yet: (-inf, 0).
 
@@ -490,8 +452,9 @@ class Normalizer:
         return Normalizer(none.packed, plain_axes(axis), scale, none.dtype)
 
 
+@overload
 def normalizer(
-    array: ArrayLike,
+    array: NumPyLike,
     /,
     axis: Axis = -1,
     *,
@@ -499,7 +462,39 @@ def normalizer(
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> Normalizer:
+) -> Normalizer[NDArray[np.float64]]: ...
+@overload
+def normalizer(
+    array: _Array,
+    /,
+    axis: Axis = -1,
+    *,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Normalizer[_Array]: ...
+@overload
+def normalizer(
+    array: Convertible,
+    /,
+    axis: Axis = -1,
+    *,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Normalizer: ...
+def normalizer(
+    array: Any,
+    /,
+    axis: Axis = -1,
+    *,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Normalizer[Any]:
     """The running (m, d) of every row of an array: its maximum m, and d = sum(exp(x - m)).
 
     The array may be a chunk of the rows, and is read once. If the parts of a row lie in several chunks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from .steps import Row, fused, online, safe, split
 from .steps_naive import naive
 from .textbook import Array
 from .trace import Trace
+
+if TYPE_CHECKING:
+    from .._types import ArrayLike, DType
 
 METHODS = {"naive": naive, "safe": safe, "online": online, "fused": fused, "split": split}
 _OF_A_GRADIENT = {
@@ -87,16 +90,16 @@ def _take_grad(grad: Any, x: Array) -> Array:
 
 
 def explain(
-    row: Any,
+    row: ArrayLike,
     /,
     *,
     tile: int = 3,
     method: ExplainedMethod = "online",
     parts: int = 2,
-    dtype: Any = None,
+    dtype: DType = None,
     operation: ExplainedOperation = "softmax",
     k: SupportsIndex | None = None,
-    grad: Any = None,
+    grad: ArrayLike | None = None,
 ) -> Trace:
     """Every step of a method on one row: what it reads and writes, m, d, and the rescales.
 
