@@ -27,7 +27,9 @@ class Method:
     """One method: its name, what it costs and where it runs."""
 
     name: MethodName
+    """The name that `method=` takes."""
     summary: str
+    """What the method does, in a line."""
     devices: tuple[str, ...]
     """Where it runs: "cpu", "cuda"."""
     reads: int

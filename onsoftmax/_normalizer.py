@@ -49,19 +49,6 @@ class Normalizer(Generic[_Kind]):
     rounded to float64, which changes about one element of 2^27, by 1 eps. With other cuts softmax lies within
     4 eps of the exact result, as for the whole row; in float64 within 5 eps, or 8 if abs(m) is above 16384.
 
-    Attributes
-    ----------
-    packed : array of float64, whose shape is the rows' shape followed by 5
-        The state as one array, for any transport: m, and d in four parts (csrc/api/packed.h). Read-only.
-    axis : int, tuple of ints, or None
-        The axis or axes that form a row of a chunk.
-    scale : float or array
-        The factor of the elements. Of an array or a list on the CPU, a read-only copy is kept as a NumPy
-        array. An array on a GPU is kept itself. Do not write to it.
-    dtype : str or None
-        The name of the rows' type, which logsumexp() has. None if the state came packed and no type was
-        given: the first chunk or Normalizer that is merged with it then says the type.
-
     References
     ----------
     M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018), section
@@ -81,9 +68,16 @@ class Normalizer(Generic[_Kind]):
     __slots__ = ("axis", "dtype", "packed", "scale")
 
     packed: _Kind
+    """The state as one float64 array, for any transport: m, and d in four parts (csrc/api/packed.h). Its
+    shape is the rows' shape followed by 5. Read-only."""
     axis: Axis
+    """The axis or axes that form a row of a chunk."""
     scale: Any
+    """The factor of the elements: a number or an array. Of an array or a list on the CPU, a read-only copy is
+    kept as a NumPy array. An array on a GPU is kept itself. Do not write to it."""
     dtype: str | None
+    """The name of the rows' type, which logsumexp() has. None if the state came packed and no type was given:
+    the first chunk or Normalizer that is merged with it then says the type."""
 
     def __post_init__(self) -> None:
         if isinstance(self.packed, np.ndarray):

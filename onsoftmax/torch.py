@@ -207,14 +207,15 @@ def log_softmax_backward(
 class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
     """torch.nn.Softmax by onsoftmax.softmax, for any shape. dim is an int, a tuple of ints, or None (all)."""
 
-    function: Callable[..., torch.Tensor] = staticmethod(_core.softmax)
+    _function: Callable[..., torch.Tensor] = staticmethod(_core.softmax)
 
     def __init__(self, dim: Axis = -1) -> None:
+        """dim is an int, a tuple of ints, or None for all dimensions."""
         super().__init__()
         self.dim = dim
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return type(self).function(x, self.dim)
+        return type(self)._function(x, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
@@ -223,7 +224,7 @@ class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into
 class LogSoftmax(Softmax):
     """torch.nn.LogSoftmax by onsoftmax.log_softmax."""
 
-    function = staticmethod(_core.log_softmax)
+    _function = staticmethod(_core.log_softmax)
 
 
 OPERATORS = {

@@ -35,6 +35,7 @@ class Plan:
     device: str
     """ "cpu", "cuda", or the name of the GPU that the plan was asked for."""
     method: str
+    """The name of the method that would run."""
     reason: str
     """Why this method. For softmax on an H100 it says which methods tie, and whether the time is mostly the
     launch's."""
@@ -48,6 +49,7 @@ class Plan:
     compute: str
     """The arithmetic's type."""
     rows: int
+    """The number of rows."""
     N: int
     """Elements of a row."""
     tile: int
