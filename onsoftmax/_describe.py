@@ -170,10 +170,10 @@ def plan(
     Parameters
     ----------
     array_or_shape : array, or tuple of ints
-        An array as softmax takes it, or the shape of a C-ordered array. A torch tensor on meta, or a fake
+        An array as `softmax` takes it, or the shape of a C-ordered array. A torch tensor on meta, or a fake
         tensor, has no values and needs none. With `device`, or on a fake GPU, it stands for its shape.
     axis, method, num_threads
-        As softmax takes them. num_threads has no effect for a GPU.
+        As `softmax` takes them. num_threads has no effect for a GPU.
     dtype : dtype, optional
         With an array: the result's type. With a shape: the type of both, float32 by default.
     device : str, optional
@@ -189,9 +189,9 @@ def plan(
     Raises
     ------
     ValueError, TypeError, AxisError
-        As softmax. Also for an int or a list of ints in place of a shape, for an unknown device or operation,
-        for a device that the array is not on, for more than 2^48 elements, for softmax_topk without k or with
-        a k that it refuses, and for k with another operation.
+        As `softmax`. Also for an int or a list of ints in place of a shape, for an unknown device or
+        operation, for a device that the array is not on, for more than 2^48 elements, for softmax_topk
+        without k or with a k that it refuses, and for k with another operation.
     """
     _refuse_lengths(array_or_shape)
     place = _device(device)

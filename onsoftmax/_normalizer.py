@@ -120,7 +120,7 @@ class Normalizer(Generic[_Kind]):
         None, the result has the other type. Anything but a Normalizer raises TypeError. Two scales are the
         same if they are equal numbers, or arrays of one shape with equal numbers, NaN with NaN. On a GPU they
         must be one object. The result has the kind and the axis of this Normalizer. `stream` is as in
-        softmax.
+        `onsoftmax.softmax`.
         """
         if not isinstance(other, Normalizer):
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
@@ -148,6 +148,8 @@ class Normalizer(Generic[_Kind]):
         Parameters and errors are as in `normalizer` and `merge`. axis and scale are this Normalizer's. Lists,
         numbers, and NumPy arrays of integers or bools take its type.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0]).update([6.0, 2.0]).update([1.0])
         >>> float(row.d.round(4))
@@ -246,6 +248,8 @@ class Normalizer(Generic[_Kind]):
             The chunk has rows of another shape, or is on another device. Also the errors of
             `onsoftmax.softmax`.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0])
         >>> row.softmax([6.0, 2.0, 1.0]).round(4)
@@ -314,6 +318,8 @@ class Normalizer(Generic[_Kind]):
     ) -> Any:
         """The log_softmax of the whole rows, at the elements of a chunk. All else is as in `softmax`.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).log_softmax([6.0, 2.0, 1.0]).round(4)
         array([-0.0952, -4.0952, -5.0952])
@@ -330,6 +336,8 @@ class Normalizer(Generic[_Kind]):
         """log(sum(exp(x))) of each row, in the rows' type, or in float64 if that is None. It is m if m is
         -inf, inf or NaN.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> float(ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).logsumexp().round(4))
         6.0952
@@ -384,6 +392,8 @@ class Normalizer(Generic[_Kind]):
         TypeError
             axis is not an int, a tuple of ints or None, or dtype is none of the four.
 
+        Examples
+        --------
         >>> import numpy as np, onsoftmax as ons
         >>> sent = ons.normalizer([1.0, 2.0, 3.0]).packed.tobytes()
         >>> row = ons.Normalizer.from_packed(np.frombuffer(sent)).update([6.0, 2.0, 1.0])
@@ -402,6 +412,8 @@ class Normalizer(Generic[_Kind]):
         axis out of bounds raises AxisError. Along a length of 0 the state is empty. `row_axis`, `scale` and
         `dtype` are the axis, scale and dtype of `from_packed`. The other errors are as in `from_packed`.
 
+        Examples
+        --------
         >>> import numpy as np, onsoftmax as ons
         >>> parts = [ons.normalizer(part).packed for part in ([1.0, 2.0], [3.0, 6.0], [2.0, 1.0])]
         >>> float(ons.Normalizer.merge_all(np.stack(parts)).d.round(4))
@@ -429,8 +441,10 @@ class Normalizer(Generic[_Kind]):
         `shape` is the shape of the rows, without axis: an int, a tuple or a list. The rows have the library
         and the device of the array `like`, and its type unless `dtype` gives another one. `axis` and `scale`
         are as in `normalizer`. A negative length raises ValueError. The errors of `from_packed` and a `like`
-        that softmax does not take raise TypeError.
+        that `onsoftmax.softmax` does not take raise TypeError.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> row = ons.Normalizer.empty((), like=0.0)
         >>> float(row.m), float(row.d), float(row.update([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).m)

@@ -133,6 +133,8 @@ def logsumexp(
     The result has the array's shape without `axis`. With `keepdims`, `axis` has length 1. All else is as in
     `softmax`.
 
+    Examples
+    --------
     >>> import dask.array as da, onsoftmax.dask
     >>> x = da.from_array([1.0, 2.0, 3.0, 6.0, 2.0, 1.0], chunks=3)
     >>> float(onsoftmax.dask.logsumexp(x).compute().round(4))

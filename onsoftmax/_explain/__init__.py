@@ -113,8 +113,8 @@ def explain(
     Parameters
     ----------
     row : array of shape (N,)
-        1 to 4096 numbers of a type that softmax takes, on the CPU. bfloat16 needs the package ml_dtypes. For
-        a gradient, the result y of softmax or log_softmax.
+        1 to 4096 numbers of a type that `softmax` takes, on the CPU. bfloat16 needs the package ml_dtypes.
+        For a gradient, the result y of softmax or log_softmax.
     tile : int
         Number of elements to read at a time.
     method : "naive", "safe", "online", "fused" or "split"
@@ -139,7 +139,7 @@ def explain(
         The row is empty, too long or not one-dimensional, tile or parts is below 1, the method or operation
         is unknown, k is below 1 or above N, or grad is not as long as the row.
     TypeError
-        The row has no numbers, or a type that softmax does not take. Also if k or grad is missing, or given
+        The row has no numbers, or a type that `softmax` does not take. Also if k or grad is missing, or given
         to an operation that does not take it.
     """
     x = _take_row(row, dtype)
