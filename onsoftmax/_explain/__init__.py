@@ -34,6 +34,8 @@ OPERATIONS = {
     "softmax_backward": _OF_A_GRADIENT,
     "log_softmax_backward": _OF_A_GRADIENT,
 }
+# An operation that takes the argument.
+_TAKES = {"k": "softmax_topk", "grad": "softmax_backward"}
 LONGEST = 4096  # elements of a row; each element has steps of its own
 
 
@@ -67,18 +69,18 @@ def _take_row(row: Any, dtype: Any, name: str = "the row") -> Array:
 
 
 def _check_name(what: str, name: Any, known: Iterable[str]) -> None:
-    """ValueError if the name is not known. `what` is the argument, and whose names these are."""
+    """ValueError if the name is not known. `what` is the argument, and of which operation."""
     if isinstance(name, str) and name in known:
         return
-    argument, _, of = what.partition(" ")
     near = difflib.get_close_matches(str(name), known, 1)
     meant = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(f"{argument} is {name!r}: explain knows{of and ' ' + of} {', '.join(known)}{meant}")
+    raise ValueError(f"{what} is {name!r}: expected one of {', '.join(known)}{meant}")
 
 
 def _check_given(operation: str, name: str, value: Any, needed: bool) -> None:
     if needed != (value is not None):
-        raise TypeError(f"explain() of {operation} {'needs' if needed else 'takes no'} {name}")
+        text = f"needs {name}" if needed else f"takes no {name}: operation={_TAKES[name]!r} does"
+        raise TypeError(f"explain() of {operation} {text}")
 
 
 def _take_grad(grad: Any, x: Array) -> Array:

@@ -60,8 +60,8 @@ def _number(scale: float) -> float:
 def check_tensor(array: Any) -> None:
     if not isinstance(array, torch.Tensor):
         raise TypeError(
-            f"got an array of type {type(array).__name__} beside a tensor that requires grad or is inside a "
-            "transform: expected tensors alone"
+            f"the array is of type {type(array).__name__}, and torch's operators do the work here "
+            "(gradients, transforms, torch.compile, onsoftmax.torch): expected a tensor"
         )
 
 
