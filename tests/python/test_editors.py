@@ -82,12 +82,11 @@ def test_types_are_known(editor, shown):
         assert re.search(r"-> (torch\.)?Tensor$", shown[name].signatures[0])
 
 
-@pytest.mark.parametrize("prefix", ["ons.", *(f"ons.{name}." for name in hovers.MODULES)])
-def test_completion(editor, prefix):
-    """It offers all public names, with the modules."""
-    inside = prefix.removeprefix("ons.")
-    public = {name.removeprefix(inside) for name in NAMES if name.startswith(inside)}
-    if not public:
-        pytest.skip(f"the library of {prefix} is not installed")
-    offered = EDITORS[editor][1](prefix, PACKAGE_PARENT)
-    assert {name for name in public if "." not in name} <= offered
+def test_completion(editor):
+    """Behind `ons.` and `ons.torch.` it offers all public names."""
+    modules = [name for name in hovers.MODULES if name in NAMES]
+    offered = EDITORS[editor][1](["ons.", *(f"ons.{name}." for name in modules)], PACKAGE_PARENT)
+    for prefix, names in offered.items():
+        inside = prefix.removeprefix("ons.")
+        public = {name.removeprefix(inside) for name in NAMES if name.startswith(inside)}
+        assert {name for name in public if "." not in name} - names == set(), prefix

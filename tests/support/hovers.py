@@ -60,9 +60,13 @@ def has_docstring(name):
     return callable(found) or isinstance(found, (property, GetSetDescriptorType, ModuleType))
 
 
-def program(names):
-    """A program with one line for each name, which begins behind IMPORT."""
-    return "import onsoftmax as ons\n" + "".join(f"ons.{name}()\n" for name in names)
+def program(lines):
+    return "\n".join(["import onsoftmax as ons", *lines, ""])
+
+
+def calls(names):
+    """A program that calls each name, on a line of its own."""
+    return program(f"ons.{name}()" for name in names)
 
 
 class LanguageServer:
@@ -127,7 +131,7 @@ def by_pyright(names, folder):
     """{name: Shown}. `folder` is one from which Python can import onsoftmax."""
     found = {}
     with LanguageServer(folder) as server:
-        server.open(program(names))
+        server.open(calls(names))
         for line, name in enumerate(names, 1):
             end = len(f"ons.{name}")
             hover = server.at("hover", line, end - 1)
@@ -139,17 +143,21 @@ def by_pyright(names, folder):
     return found
 
 
-def completed_by_pyright(prefix, folder):
-    """The names that pyright offers behind a prefix, such as "ons."."""
+def completed_by_pyright(prefixes, folder):
+    """{prefix: the names that pyright offers behind it}, for prefixes such as "ons."."""
     with LanguageServer(folder) as server:
-        server.open(f"import onsoftmax as ons\n{prefix}\n")
-        return {item["label"] for item in server.at("completion", 1, len(prefix))["items"]}
+        server.open(program(prefixes))
+        offered = [server.at("completion", line, len(prefix)) for line, prefix in enumerate(prefixes, 1)]
+    return {
+        prefix: {item["label"] for item in each["items"]}
+        for prefix, each in zip(prefixes, offered, strict=True)
+    }
 
 
 def by_jedi(names, folder):
     import jedi
 
-    script = jedi.Script(program(names), path=os.path.join(folder, "user.py"))
+    script = jedi.Script(calls(names), path=os.path.join(folder, "user.py"))
     found = {}
     for line, name in enumerate(names, 2):
         end = len(f"ons.{name}")
@@ -159,11 +167,14 @@ def by_jedi(names, folder):
     return found
 
 
-def completed_by_jedi(prefix, folder):
+def completed_by_jedi(prefixes, folder):
     import jedi
 
-    script = jedi.Script(f"import onsoftmax as ons\n{prefix}\n", path=os.path.join(folder, "user.py"))
-    return {each.name for each in script.complete(2, len(prefix))}
+    script = jedi.Script(program(prefixes), path=os.path.join(folder, "user.py"))
+    return {
+        prefix: {each.name for each in script.complete(line, len(prefix))}
+        for line, prefix in enumerate(prefixes, 2)
+    }
 
 
 if __name__ == "__main__":
