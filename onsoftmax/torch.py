@@ -210,7 +210,7 @@ class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into
     _function: Callable[..., torch.Tensor] = staticmethod(_core.softmax)
 
     def __init__(self, dim: Axis = -1) -> None:
-        """dim is an int, a tuple of ints, or None for all dimensions."""
+        """A module along dim: an int, a tuple of ints, or None for all dimensions."""
         super().__init__()
         self.dim = dim
 

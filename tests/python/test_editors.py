@@ -78,6 +78,9 @@ def test_types_are_known(editor, shown):
     """A type that pyright cannot find is Unknown, and so is everything that is made of it."""
     if editor == "pyright":
         assert not [name for name in NAMES if "Unknown" in shown[name].hover]
+        assert "m: NDArray[float64] | Any" in shown["Normalizer.m"].hover
+        assert "packed: NDArray[float64]" in shown["Normalizer.packed"].hover
+        assert "values: NDArray[floating[Any]]" in shown["TopK.values"].hover
     for name in {"torch.softmax", "torch.logsumexp", "distributed.softmax"} & {*NAMES}:
         assert re.search(r"-> (torch\.)?Tensor$", shown[name].signatures[0])
 

@@ -18,6 +18,12 @@ from typing import NamedTuple
 import onsoftmax as ons
 
 MODULES = ("torch", "jax", "dask", "distributed")
+# Where the instances of a class come from, if their types depend on it. Other instances are only declared.
+MADE_BY = {
+    "Normalizer": "ons.normalizer([1.0])",
+    "TopK": "ons.softmax_topk([1.0], 1)",
+    "TopKWithNormalizer": "ons.softmax_topk([1.0], 1, return_normalizer=True)",
+}
 
 
 class Shown(NamedTuple):
@@ -60,13 +66,22 @@ def has_docstring(name):
     return callable(found) or isinstance(found, (property, GetSetDescriptorType, ModuleType))
 
 
-def program(lines):
+def program(*lines):
     return "\n".join(["import onsoftmax as ons", *lines, ""])
 
 
-def calls(names):
-    """A program that calls each name, on a line of its own."""
-    return program(f"ons.{name}()" for name in names)
+def expressions(names):
+    """{name: its expression}, and the lines before them, which give an instance of each class a name."""
+    instances = {name: f"one_{name.replace('.', '_')}" for name in names if inspect.isclass(value(name))}
+    made = [
+        f"{instance}: ons.{name} = eval('')" if name not in MADE_BY else f"{instance} = {MADE_BY[name]}"
+        for name, instance in instances.items()
+    ]
+    found = {}
+    for name in names:
+        owner, _, member = name.rpartition(".")
+        found[name] = f"{instances[owner]}.{member}" if owner in instances else f"ons.{name}"
+    return found, made
 
 
 class LanguageServer:
@@ -129,11 +144,11 @@ class LanguageServer:
 
 def by_pyright(names, folder):
     """{name: Shown}. `folder` is one from which Python can import onsoftmax."""
-    found = {}
+    found, (places, made) = {}, expressions(names)
     with LanguageServer(folder) as server:
-        server.open(calls(names))
-        for line, name in enumerate(names, 1):
-            end = len(f"ons.{name}")
+        server.open(program(*made, *(f"{place}()" for place in places.values())))
+        for line, (name, place) in enumerate(places.items(), 1 + len(made)):
+            end = len(place)
             hover = server.at("hover", line, end - 1)
             signatures = server.at("signatureHelp", line, end + 1) or {"signatures": []}
             found[name] = Shown(
@@ -146,7 +161,7 @@ def by_pyright(names, folder):
 def completed_by_pyright(prefixes, folder):
     """{prefix: the names that pyright offers behind it}, for prefixes such as "ons."."""
     with LanguageServer(folder) as server:
-        server.open(program(prefixes))
+        server.open(program(*prefixes))
         offered = [server.at("completion", line, len(prefix)) for line, prefix in enumerate(prefixes, 1)]
     return {
         prefix: {item["label"] for item in each["items"]}
@@ -157,10 +172,11 @@ def completed_by_pyright(prefixes, folder):
 def by_jedi(names, folder):
     import jedi
 
-    script = jedi.Script(calls(names), path=os.path.join(folder, "user.py"))
-    found = {}
-    for line, name in enumerate(names, 2):
-        end = len(f"ons.{name}")
+    found, (places, made) = {}, expressions(names)
+    text = program(*made, *(f"{place}()" for place in places.values()))
+    script = jedi.Script(text, path=os.path.join(folder, "user.py"))
+    for line, (name, place) in enumerate(places.items(), 2 + len(made)):
+        end = len(place)
         hover = "\n".join(each.docstring() for each in script.help(line, end - 1))
         signatures = [each.to_string() for each in script.get_signatures(line, end + 1)]
         found[name] = Shown(hover, [text[text.index("(") :] for text in signatures])
@@ -170,7 +186,7 @@ def by_jedi(names, folder):
 def completed_by_jedi(prefixes, folder):
     import jedi
 
-    script = jedi.Script(program(prefixes), path=os.path.join(folder, "user.py"))
+    script = jedi.Script(program(*prefixes), path=os.path.join(folder, "user.py"))
     return {
         prefix: {each.name for each in script.complete(line, len(prefix))}
         for line, prefix in enumerate(prefixes, 2)
