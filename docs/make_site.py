@@ -3,6 +3,7 @@
     python docs/make_site.py [DIR]        from: pip install -e '.[site]'; into build/site unless DIR is given
 
 It gathers the pages in DIR/source and rewrites the links between them. Then mkdocs builds them into DIR/html.
+site_api.py turns names in the API's pages into links.
 A link that leads nowhere is an error. Nothing needs a network.
 """
 
@@ -20,6 +21,7 @@ import sys
 from pathlib import Path
 
 from latex2mathml.converter import convert
+from site_api import finish
 
 import onsoftmax as ons
 
@@ -51,12 +53,12 @@ API = {
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],
     "Settings": ["set_num_threads", "get_num_threads", "show_config", "DeviceArray"],
 }
-# The public names of modules. A module has no pages if its library is not installed.
+# Modules, whose public names have pages too. A module has none if its library is not installed.
 MODULES = {
-    "In a training loop": ["torch.Softmax", "torch.LogSoftmax"],
-    "Inside JAX": [f"jax.{name}" for name in ("softmax", "log_softmax", "logsumexp", "softmax_topk")],
-    "Rows over GPUs": [f"distributed.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
-    "Larger than memory": [f"dask.{name}" for name in ("softmax", "log_softmax", "logsumexp")],
+    "In a training loop": "torch",
+    "Inside JAX": "jax",
+    "Rows over GPUs": "distributed",
+    "Larger than memory": "dask",
 }
 CONFIG = """
 site_name: onsoftmax
@@ -75,6 +77,7 @@ theme:
     - media: "(prefers-color-scheme: dark)"
       scheme: slate
       toggle: {icon: material/weather-sunny, name: light}
+extra_css: [site.css]
 markdown_extensions: [tables, pymdownx.highlight, pymdownx.superfences, attr_list, md_in_html, toc]
 validation: {links: {not_found: warn, anchors: warn, unrecognized_links: warn, absolute_links: warn}}
 plugins:
@@ -86,13 +89,17 @@ plugins:
           options:
             docstring_style: numpy
             docstring_section_style: list
-            force_inspection: true
+            inherited_members: true
+            members_order: source
+            show_bases: false
+            show_labels: false
+            show_overloads: false
             show_root_heading: true
             show_root_full_path: false
             show_source: false
             heading_level: 1
             separate_signature: true
-            line_length: 80
+            line_length: 42
             filters: ["!^_"]
 nav:
   - Start: index.md
@@ -111,6 +118,12 @@ nav:
   - Benchmarks: benchmarks.md
   - Contributing: contributing.md
   - Changes: changelog.md
+"""
+
+# A field of a class has its name and its text. Its signature would say the name again.
+CSS = """
+.doc-attribute > .doc-signature { display: none }
+.md-typeset .doc-attribute > .doc-heading { font: bold 0.75rem monospace; margin: 1.2em 0 0.3em }
 """
 
 
@@ -154,14 +167,13 @@ def with_mathml(text: str) -> str:
     return re.sub(r"\$(.+?)\$", lambda found: convert(found[1]), text, flags=re.S)
 
 
-def is_there(module: str) -> bool:
-    """Whether a module's library is installed."""
+def names_of(module: str) -> list[str]:
+    """A module's public names. None if its library is not installed."""
     try:
-        importlib.import_module(f"onsoftmax.{module}")
+        return [f"{module}.{name}" for name in importlib.import_module(f"onsoftmax.{module}").__all__]
     except ImportError as error:
         print(f"{module} has no page: {error}")
-        return False
-    return True
+        return []
 
 
 def api() -> dict[str, list[str]]:
@@ -172,8 +184,8 @@ def api() -> dict[str, list[str]]:
         raise SystemExit(
             f"docs/make_site.py: API and onsoftmax.__all__ differ in {', '.join(sorted(missing))}"
         )
-    there = {title: names for title, names in MODULES.items() if is_there(names[0].partition(".")[0])}
-    return API | there
+    found = {title: names_of(module) for title, module in MODULES.items()}
+    return API | {title: names for title, names in found.items() if names}
 
 
 def summary(name: str) -> str:
@@ -191,7 +203,9 @@ def write_api(sections: dict[str, list[str]], to: Path) -> None:
         for name in names:
             index.append(f"| [{name}]({name}.md) | {summary(name)} |")
             others = ", ".join(f"[{other}]({other}.md)" for other in names if other != name)
-            (to / f"{name}.md").write_text(f"::: onsoftmax.{name}\n\n**{title}:** {others}.\n")
+            (to / f"{name}.md").write_text(
+                f"::: onsoftmax.{name}\n    options: {{heading: {name}}}\n\n**{title}:** {others}.\n"
+            )
     (to / "index.md").write_text("\n".join(index) + "\n")
 
 
@@ -208,6 +222,7 @@ def gather(sections: dict[str, list[str]], source: Path) -> None:
         (source / to).write_text(program(ROOT / path))
     picker = source / "picker.html"
     picker.write_text(picker.read_text().replace('href="../README.md"', 'href="index.html" target="_top"'))
+    (source / "site.css").write_text(CSS)
     write_api(sections, source / "api")
     (source / "picker.md").write_text(
         '# The picker\n\n<iframe src="../picker.html" style="width: 100%; height: 80vh; border: 0" '
@@ -232,7 +247,10 @@ def main() -> int:
     config = config.replace("[api/index.md]", json.dumps(["api/index.md", *pages]))
     (place / "mkdocs.yml").write_text(config)
     command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(place / "mkdocs.yml")]
-    return subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
+    code = subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
+    if code == 0:
+        finish(place / "html" / "api")
+    return code
 
 
 if __name__ == "__main__":

@@ -49,10 +49,11 @@ if TYPE_CHECKING:
 else:  # imported at their first use, since they import the libraries that they are for
 
     def __getattr__(name):
-        if name not in ("dask", "distributed", "jax", "torch"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
+        if name not in ("dask", "distributed", "jax", "torch"):
+            text = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=import_module(__name__))  # Python adds "Did you mean"
         return import_module(f"{__name__}.{name}")
 
 

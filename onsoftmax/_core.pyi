@@ -13,7 +13,6 @@ from ._types import (
     Convertible,
     Counts,
     DType,
-    HasCudaArrayInterface,
     HasDLPack,
     MethodName,
     Numbers,
@@ -24,9 +23,11 @@ from ._types import (
 # same parameters. Write everything else by hand.
 
 _Array = TypeVar("_Array", bound=HasDLPack)
-_Out = TypeVar("_Out", bound=HasDLPack | HasCudaArrayInterface)
 _Float = TypeVar("_Float", bound=np.floating[Any])
-_Result = TypeVar("_Result", bound=np.floating[Any], default=np.floating[Any])
+# The type of a result that neither dtype nor out says is the default.
+_Result = TypeVar("_Result", bound=np.floating[Any], default=_Float)
+_Double = TypeVar("_Double", bound=np.floating[Any], default=np.float64)
+_Some = TypeVar("_Some", bound=np.floating[Any], default=np.floating[Any])
 _Pair = tuple[float, float, float, float]
 
 # Numbers that Python and C share: ons_library and ons_role of csrc, flags of csrc/xla, and some more.
@@ -97,76 +98,48 @@ class DeviceArray:
     def copy_to_host(self) -> NDArray[Any]:
         """A NumPy array with the same elements; waits for the GPU. bfloat16 needs ml_dtypes."""
 
-@overload  # into an array
-def softmax(
-    array: ArrayLike,
-    /,
-    axis: Axis = -1,
-    *,
-    method: MethodName = "auto",
-    dtype: DType = None,
-    out: _Out,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Out: ...
-@overload  # a result of the array's type
+@overload  # a result of the array's type, of dtype, or of out's type
 def softmax(
     array: NDArray[_Float],
     /,
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: None = None,
-    out: None = None,
+    dtype: type[_Result] | np.dtype[_Result] | None = None,
+    out: NDArray[_Result] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[_Float]: ...
-@overload
+) -> NDArray[_Result]: ...
+@overload  # float64 by default
 def softmax(
     array: Counts | Numbers,
     /,
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: None = None,
-    out: None = None,
+    dtype: type[_Double] | np.dtype[_Double] | None = None,
+    out: NDArray[_Double] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[np.float64]: ...
-@overload
-def softmax(
-    array: float,
-    /,
-    axis: Axis = -1,
-    *,
-    method: MethodName = "auto",
-    dtype: None = None,
-    out: None = None,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> np.float64: ...
-@overload  # a result of a given type
+) -> NDArray[_Double]: ...
+@overload  # from a list of arrays, or by a type's name, a type is not known
 def softmax(
     array: NumPyLike,
     /,
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: type[_Result] | np.dtype[_Result] | AnyDType = None,
-    out: None = None,
+    dtype: type[_Some] | np.dtype[_Some] | AnyDType = None,
+    out: NDArray[_Some] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[_Result]: ...
+) -> NDArray[_Some]: ...
 @overload  # Python's float is float64
 def softmax(
     array: NumPyLike,
@@ -175,7 +148,7 @@ def softmax(
     *,
     method: MethodName = "auto",
     dtype: type[float],
-    out: None = None,
+    out: NDArray[np.float64] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -189,7 +162,7 @@ def softmax(
     *,
     method: MethodName = "auto",
     dtype: DType = None,
-    out: None = None,
+    out: _Array | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -203,7 +176,7 @@ def softmax(
     *,
     method: MethodName = "auto",
     dtype: DType = None,
-    out: None = None,
+    out: Any = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -287,76 +260,48 @@ def softmax(
     array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])
     """
 
-@overload  # into an array
-def log_softmax(
-    array: ArrayLike,
-    /,
-    axis: Axis = -1,
-    *,
-    method: MethodName = "auto",
-    dtype: DType = None,
-    out: _Out,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Out: ...
-@overload  # a result of the array's type
+@overload  # a result of the array's type, of dtype, or of out's type
 def log_softmax(
     array: NDArray[_Float],
     /,
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: None = None,
-    out: None = None,
+    dtype: type[_Result] | np.dtype[_Result] | None = None,
+    out: NDArray[_Result] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[_Float]: ...
-@overload
+) -> NDArray[_Result]: ...
+@overload  # float64 by default
 def log_softmax(
     array: Counts | Numbers,
     /,
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: None = None,
-    out: None = None,
+    dtype: type[_Double] | np.dtype[_Double] | None = None,
+    out: NDArray[_Double] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[np.float64]: ...
-@overload
-def log_softmax(
-    array: float,
-    /,
-    axis: Axis = -1,
-    *,
-    method: MethodName = "auto",
-    dtype: None = None,
-    out: None = None,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> np.float64: ...
-@overload  # a result of a given type
+) -> NDArray[_Double]: ...
+@overload  # from a list of arrays, or by a type's name, a type is not known
 def log_softmax(
     array: NumPyLike,
     /,
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: type[_Result] | np.dtype[_Result] | AnyDType = None,
-    out: None = None,
+    dtype: type[_Some] | np.dtype[_Some] | AnyDType = None,
+    out: NDArray[_Some] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[_Result]: ...
+) -> NDArray[_Some]: ...
 @overload  # Python's float is float64
 def log_softmax(
     array: NumPyLike,
@@ -365,7 +310,7 @@ def log_softmax(
     *,
     method: MethodName = "auto",
     dtype: type[float],
-    out: None = None,
+    out: NDArray[np.float64] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -379,7 +324,7 @@ def log_softmax(
     *,
     method: MethodName = "auto",
     dtype: DType = None,
-    out: None = None,
+    out: _Array | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -393,7 +338,7 @@ def log_softmax(
     *,
     method: MethodName = "auto",
     dtype: DType = None,
-    out: None = None,
+    out: Any = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -478,11 +423,11 @@ def log_softmax(
 
 # Without keepdims one NumPy row gives a number, and several rows give an array. The number of rows is no part
 # of an array's type: `| Any` lets a caller take the result for a number too.
-@overload  # one row
+@overload  # the result may have no dimension left: then it is a number
 def logsumexp(
-    array: float | Sequence[float],
+    array: NDArray[_Float],
     /,
-    axis: Axis = -1,
+    axis: int | tuple[int, ...] = -1,
     *,
     keepdims: Literal[False] = False,
     method: MethodName = "auto",
@@ -490,7 +435,7 @@ def logsumexp(
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> np.float64: ...
+) -> NDArray[_Float] | Any: ...
 @overload
 def logsumexp(
     array: NDArray[_Float],
@@ -519,17 +464,17 @@ def logsumexp(
 ) -> NDArray[_Float]: ...
 @overload
 def logsumexp(
-    array: NDArray[_Float],
+    array: float | Sequence[float],
     /,
     axis: Axis = -1,
     *,
-    keepdims: bool = False,
+    keepdims: Literal[False] = False,
     method: MethodName = "auto",
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[_Float] | Any: ...
+) -> np.float64: ...
 @overload
 def logsumexp(
     array: NumPyLike,
@@ -642,22 +587,7 @@ def logsumexp(
     6.0952
     """
 
-@overload  # into an array
-def softmax_backward(
-    grad: ArrayLike,
-    output: ArrayLike,
-    /,
-    axis: Axis = -1,
-    *,
-    method: MethodName = "auto",
-    dtype: DType = None,
-    out: _Out,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Out: ...
-@overload  # a result of the arrays' type
+@overload
 def softmax_backward(
     grad: NDArray[_Float],
     output: NDArray[_Float],
@@ -665,14 +595,14 @@ def softmax_backward(
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: None = None,
-    out: None = None,
+    dtype: type[_Result] | np.dtype[_Result] | None = None,
+    out: NDArray[_Result] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[_Float]: ...
-@overload  # a result of a given type
+) -> NDArray[_Result]: ...
+@overload
 def softmax_backward(
     grad: NumPyLike,
     output: NumPyLike,
@@ -680,14 +610,14 @@ def softmax_backward(
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: type[_Result] | np.dtype[_Result] | AnyDType = None,
-    out: None = None,
+    dtype: type[_Some] | np.dtype[_Some] | AnyDType = None,
+    out: NDArray[_Some] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[_Result]: ...
-@overload  # Python's float is float64
+) -> NDArray[_Some]: ...
+@overload
 def softmax_backward(
     grad: NumPyLike,
     output: NumPyLike,
@@ -696,13 +626,13 @@ def softmax_backward(
     *,
     method: MethodName = "auto",
     dtype: type[float],
-    out: None = None,
+    out: NDArray[np.float64] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> NDArray[np.float64]: ...
-@overload  # torch, JAX, CuPy and other arrays: a result of output's kind
+@overload
 def softmax_backward(
     grad: HasDLPack,
     output: _Array,
@@ -711,13 +641,13 @@ def softmax_backward(
     *,
     method: MethodName = "auto",
     dtype: DType = None,
-    out: None = None,
+    out: _Array | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> _Array: ...
-@overload  # pandas, numbers; a DeviceArray for a GPU array of another kind
+@overload
 def softmax_backward(
     grad: ArrayLike,
     output: Convertible,
@@ -726,7 +656,7 @@ def softmax_backward(
     *,
     method: MethodName = "auto",
     dtype: DType = None,
-    out: None = None,
+    out: Any = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -812,22 +742,7 @@ def softmax_backward(
     array([ 0.0819, -0.022 , -0.0599])
     """
 
-@overload  # into an array
-def log_softmax_backward(
-    grad: ArrayLike,
-    output: ArrayLike,
-    /,
-    axis: Axis = -1,
-    *,
-    method: MethodName = "auto",
-    dtype: DType = None,
-    out: _Out,
-    where: ArrayLike | None = None,
-    scale: ArrayLike = 1.0,
-    stream: Any = None,
-    num_threads: int | None = None,
-) -> _Out: ...
-@overload  # a result of the arrays' type
+@overload
 def log_softmax_backward(
     grad: NDArray[_Float],
     output: NDArray[_Float],
@@ -835,14 +750,14 @@ def log_softmax_backward(
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: None = None,
-    out: None = None,
+    dtype: type[_Result] | np.dtype[_Result] | None = None,
+    out: NDArray[_Result] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[_Float]: ...
-@overload  # a result of a given type
+) -> NDArray[_Result]: ...
+@overload
 def log_softmax_backward(
     grad: NumPyLike,
     output: NumPyLike,
@@ -850,14 +765,14 @@ def log_softmax_backward(
     axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: type[_Result] | np.dtype[_Result] | AnyDType = None,
-    out: None = None,
+    dtype: type[_Some] | np.dtype[_Some] | AnyDType = None,
+    out: NDArray[_Some] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> NDArray[_Result]: ...
-@overload  # Python's float is float64
+) -> NDArray[_Some]: ...
+@overload
 def log_softmax_backward(
     grad: NumPyLike,
     output: NumPyLike,
@@ -866,13 +781,13 @@ def log_softmax_backward(
     *,
     method: MethodName = "auto",
     dtype: type[float],
-    out: None = None,
+    out: NDArray[np.float64] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> NDArray[np.float64]: ...
-@overload  # torch, JAX, CuPy and other arrays: a result of output's kind
+@overload
 def log_softmax_backward(
     grad: HasDLPack,
     output: _Array,
@@ -881,13 +796,13 @@ def log_softmax_backward(
     *,
     method: MethodName = "auto",
     dtype: DType = None,
-    out: None = None,
+    out: _Array | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> _Array: ...
-@overload  # pandas, numbers; a DeviceArray for a GPU array of another kind
+@overload
 def log_softmax_backward(
     grad: ArrayLike,
     output: Convertible,
@@ -896,7 +811,7 @@ def log_softmax_backward(
     *,
     method: MethodName = "auto",
     dtype: DType = None,
-    out: None = None,
+    out: Any = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -981,7 +896,7 @@ def log_softmax_backward(
     array([ 0.91  , -0.2447, -0.6652])
     """
 
-@overload  # values of the array's type
+@overload  # values of the array's type, or of dtype
 def softmax_topk(
     array: NDArray[_Float],
     /,
@@ -992,13 +907,13 @@ def softmax_topk(
     sorted: bool = True,
     return_normalizer: Literal[False] = False,
     method: MethodName = "auto",
-    dtype: None = None,
+    dtype: type[_Result] | np.dtype[_Result] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> TopK[NDArray[_Float], NDArray[np.int64]]: ...
-@overload  # values of a given type
+) -> TopK[NDArray[_Result], NDArray[np.int64]]: ...
+@overload  # from a list, or by a type's name, a type is not known
 def softmax_topk(
     array: NumPyLike,
     /,
@@ -1009,12 +924,12 @@ def softmax_topk(
     sorted: bool = True,
     return_normalizer: Literal[False] = False,
     method: MethodName = "auto",
-    dtype: type[_Result] | np.dtype[_Result] | AnyDType = None,
+    dtype: type[_Some] | np.dtype[_Some] | AnyDType = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> TopK[NDArray[_Result], NDArray[np.int64]]: ...
+) -> TopK[NDArray[_Some], NDArray[np.int64]]: ...
 @overload  # Python's float is float64
 def softmax_topk(
     array: NumPyLike,
@@ -1077,12 +992,12 @@ def softmax_topk(
     sorted: bool = True,
     return_normalizer: Literal[True],
     method: MethodName = "auto",
-    dtype: None = None,
+    dtype: type[_Result] | np.dtype[_Result] | None = None,
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> TopKWithNormalizer[NDArray[_Float], NDArray[np.int64]]: ...
+) -> TopKWithNormalizer[NDArray[_Result], NDArray[np.int64]]: ...
 @overload
 def softmax_topk(
     array: ArrayLike,

@@ -17,7 +17,7 @@ from ._plan.table import Table, as_html, plain
 from ._types import MethodName, OperationName
 
 if TYPE_CHECKING:
-    from ._types import ArrayLike, DType
+    from ._types import ArrayLike, Device, DType
 
 __version__ = "0.1.0"  # pyproject.toml has it too
 
@@ -27,7 +27,9 @@ class Method:
     """One method: its name, what it costs and where it runs."""
 
     name: MethodName
+    """The name that `method=` takes."""
     summary: str
+    """What the method does, in a line."""
     devices: tuple[str, ...]
     """Where it runs: "cpu", "cuda"."""
     reads: int
@@ -120,7 +122,7 @@ def _refuse_lengths(given: Any) -> None:
         )
 
 
-def methods(device: Any = None, *, operation: OperationName = "softmax") -> Methods:
+def methods(device: Device = None, *, operation: OperationName = "softmax") -> Methods:
     """All methods as a list, which prints as a table.
 
     Parameters
@@ -155,7 +157,7 @@ def plan(
     axis: int | Sequence[int] | None = -1,
     *,
     dtype: DType = None,
-    device: Any = None,
+    device: Device = None,
     method: MethodName = "auto",
     num_threads: int | None = None,
     operation: OperationName = "softmax",
@@ -168,10 +170,10 @@ def plan(
     Parameters
     ----------
     array_or_shape : array, or tuple of ints
-        An array as softmax takes it, or the shape of a C-ordered array. A torch tensor on meta, or a fake
+        An array as `softmax` takes it, or the shape of a C-ordered array. A torch tensor on meta, or a fake
         tensor, has no values and needs none. With `device`, or on a fake GPU, it stands for its shape.
     axis, method, num_threads
-        As softmax takes them. num_threads has no effect for a GPU.
+        As `softmax` takes them. num_threads has no effect for a GPU.
     dtype : dtype, optional
         With an array: the result's type. With a shape: the type of both, float32 by default.
     device : str, optional
@@ -187,14 +189,14 @@ def plan(
     Raises
     ------
     ValueError, TypeError, AxisError
-        As softmax. Also for an int or a list of ints in place of a shape, for an unknown device or operation,
-        for a device that the array is not on, for more than 2^48 elements, for softmax_topk without k or with
-        a k that it refuses, and for k with another operation.
+        As `softmax`. Also for an int or a list of ints in place of a shape, for an unknown device or
+        operation, for a device that the array is not on, for more than 2^48 elements, for softmax_topk
+        without k or with a k that it refuses, and for k with another operation.
     """
     _refuse_lengths(array_or_shape)
-    device = _device(device)
+    place = _device(device)
     if has_no_values(array_or_shape):
-        array_or_shape, dtype, device = as_planned(array_or_shape, dtype, device)
+        array_or_shape, dtype, place = as_planned(array_or_shape, dtype, place)
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
 
     def planned(name: str) -> dict[str, Any]:
@@ -202,7 +204,7 @@ def plan(
             array_or_shape,
             axes,
             dtype=dtype,
-            device=device,
+            device=place,
             method=name,
             num_threads=num_threads,
             operation=operation,
@@ -210,8 +212,7 @@ def plan(
         )
 
     facts = planned(method)
-    place = "cpu" if facts["device"] == "cpu" else "cuda"
-    known = methods(place, operation=operation)
+    known = methods("cpu" if facts["device"] == "cpu" else "cuda", operation=operation)
     costs, rivals = _costs(known, planned, facts["method"])
     (own,) = (cost for cost in costs if cost.method == facts["method"])
     if method == "auto":

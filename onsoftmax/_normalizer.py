@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -18,26 +18,21 @@ from ._topk import TopK, TopKWithNormalizer
 from ._types import DTYPES
 
 if TYPE_CHECKING:
+    import typing_extensions
     from numpy.typing import NDArray
 
-    from ._types import (
-        AnyDType,
-        ArrayLike,
-        Axis,
-        Convertible,
-        DType,
-        HasCudaArrayInterface,
-        HasDLPack,
-        NumPyLike,
-    )
+    from ._types import AnyDType, ArrayLike, Axis, Convertible, DType, HasDLPack, NumPyLike
 
     _Array = TypeVar("_Array", bound=HasDLPack)
-    _Out = TypeVar("_Out", bound=HasDLPack | HasCudaArrayInterface)
     _Float = TypeVar("_Float", bound=np.floating[Any])
+    _Result = typing_extensions.TypeVar("_Result", bound=np.floating[Any], default=_Float)
+    _Kind = typing_extensions.TypeVar("_Kind", covariant=True, default=Any)
+else:  # Python 3.10 has no TypeVar with a default
+    _Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Normalizer:
+class Normalizer(Generic[_Kind]):
     """The maximum m and the normalizer d = sum(exp(x - m)) of every row, over the parts seen so far.
 
     `normalizer` makes one from an array, `from_packed` from a packed state, and `empty` from nothing.
@@ -53,19 +48,6 @@ class Normalizer:
     abs(m) is at most 16384 and all parts but the last have a length that is a multiple of 128. A part's d is
     rounded to float64, which changes about one element of 2^27, by 1 eps. With other cuts softmax lies within
     4 eps of the exact result, as for the whole row; in float64 within 5 eps, or 8 if abs(m) is above 16384.
-
-    Attributes
-    ----------
-    packed : array of float64, whose shape is the rows' shape followed by 5
-        The state as one array, for any transport: m, and d in four parts (csrc/api/packed.h). Read-only.
-    axis : int, tuple of ints, or None
-        The axis or axes that form a row of a chunk.
-    scale : float or array
-        The factor of the elements. Of an array or a list on the CPU, a read-only copy is kept as a NumPy
-        array. An array on a GPU is kept itself. Do not write to it.
-    dtype : str or None
-        The name of the rows' type, which logsumexp() has. None if the state came packed and no type was
-        given: the first chunk or Normalizer that is merged with it then says the type.
 
     References
     ----------
@@ -85,10 +67,17 @@ class Normalizer:
     # By hand: with slots=True some Pythons raise TypeError for an attribute that is no field (cpython 105936)
     __slots__ = ("axis", "dtype", "packed", "scale")
 
-    packed: Any
+    packed: _Kind
+    """The state as one float64 array, for any transport: m, and d in four parts (csrc/api/packed.h). Its
+    shape is the rows' shape followed by 5. Read-only."""
     axis: Axis
+    """The axis or axes that form a row of a chunk."""
     scale: Any
+    """The factor of the elements: a number or an array. Of an array or a list on the CPU, a read-only copy is
+    kept as a NumPy array. An array on a GPU is kept itself. Do not write to it."""
     dtype: str | None
+    """The name of the rows' type, which logsumexp() has. None if the state came packed and no type was given:
+    the first chunk or Normalizer that is merged with it then says the type."""
 
     def __post_init__(self) -> None:
         if isinstance(self.packed, np.ndarray):
@@ -99,12 +88,12 @@ class Normalizer:
         return Normalizer, (self.packed, self.axis, self.scale, self.dtype)
 
     @property
-    def m(self) -> Any:
+    def m(self) -> _Kind | Any:
         """The largest element of each row, float64. NaN if the row has a NaN, -inf if it has nothing."""
         return _core.merge(self.packed, gives="m")
 
     @property
-    def d(self) -> Any:
+    def d(self) -> _Kind | Any:
         """sum(exp(x - m)) of each row, float64. 0 if m is -inf, NaN if m is NaN or inf.
 
         On the CPU d is exactly n for a row of n equal elements.
@@ -114,7 +103,8 @@ class Normalizer:
     @property
     def shape(self) -> tuple[int, ...]:
         """The rows' shape: the shape of a chunk without axis."""
-        return tuple(self.packed.shape[:-1])
+        packed: Any = self.packed
+        return tuple(packed.shape[:-1])
 
     def __repr__(self) -> str:
         return (
@@ -122,7 +112,7 @@ class Normalizer:
             f"dtype={self.dtype!r})"
         )
 
-    def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer:
+    def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer[_Kind]:
         """The Normalizer of the rows of both, laid end to end. The order does not matter. Merging an empty
         Normalizer changes nothing.
 
@@ -130,7 +120,7 @@ class Normalizer:
         None, the result has the other type. Anything but a Normalizer raises TypeError. Two scales are the
         same if they are equal numbers, or arrays of one shape with equal numbers, NaN with NaN. On a GPU they
         must be one object. The result has the kind and the axis of this Normalizer. `stream` is as in
-        softmax.
+        `onsoftmax.softmax`.
         """
         if not isinstance(other, Normalizer):
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
@@ -152,12 +142,14 @@ class Normalizer:
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
-    ) -> Normalizer:
+    ) -> Normalizer[_Kind]:
         """This Normalizer merged with the Normalizer of a further chunk of the rows.
 
         Parameters and errors are as in `normalizer` and `merge`. axis and scale are this Normalizer's. Lists,
         numbers, and NumPy arrays of integers or bools take its type.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0]).update([6.0, 2.0]).update([1.0])
         >>> float(row.d.round(4))
@@ -178,39 +170,15 @@ class Normalizer:
     @overload
     def softmax(
         self,
-        chunk: ArrayLike,
-        /,
-        *,
-        dtype: DType = None,
-        out: _Out,
-        where: ArrayLike | None = None,
-        stream: Any = None,
-        num_threads: int | None = None,
-    ) -> _Out: ...
-    @overload
-    def softmax(
-        self,
         chunk: NDArray[_Float],
         /,
         *,
-        dtype: None = None,
-        out: None = None,
+        dtype: type[_Result] | np.dtype[_Result] | None = None,
+        out: NDArray[_Result] | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
-    ) -> NDArray[_Float]: ...
-    @overload
-    def softmax(
-        self,
-        chunk: NumPyLike,
-        /,
-        *,
-        dtype: type[_Float] | np.dtype[_Float],
-        out: None = None,
-        where: ArrayLike | None = None,
-        stream: Any = None,
-        num_threads: int | None = None,
-    ) -> NDArray[_Float]: ...
+    ) -> NDArray[_Result]: ...
     @overload
     def softmax(
         self,
@@ -218,7 +186,7 @@ class Normalizer:
         /,
         *,
         dtype: AnyDType | type[float] = None,
-        out: None = None,
+        out: NDArray[np.floating[Any]] | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -230,7 +198,7 @@ class Normalizer:
         /,
         *,
         dtype: DType = None,
-        out: None = None,
+        out: _Array | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -242,7 +210,7 @@ class Normalizer:
         /,
         *,
         dtype: DType = None,
-        out: None = None,
+        out: Any = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -280,6 +248,8 @@ class Normalizer:
             The chunk has rows of another shape, or is on another device. Also the errors of
             `onsoftmax.softmax`.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> row = ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0])
         >>> row.softmax([6.0, 2.0, 1.0]).round(4)
@@ -290,39 +260,15 @@ class Normalizer:
     @overload
     def log_softmax(
         self,
-        chunk: ArrayLike,
-        /,
-        *,
-        dtype: DType = None,
-        out: _Out,
-        where: ArrayLike | None = None,
-        stream: Any = None,
-        num_threads: int | None = None,
-    ) -> _Out: ...
-    @overload
-    def log_softmax(
-        self,
         chunk: NDArray[_Float],
         /,
         *,
-        dtype: None = None,
-        out: None = None,
+        dtype: type[_Result] | np.dtype[_Result] | None = None,
+        out: NDArray[_Result] | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
-    ) -> NDArray[_Float]: ...
-    @overload
-    def log_softmax(
-        self,
-        chunk: NumPyLike,
-        /,
-        *,
-        dtype: type[_Float] | np.dtype[_Float],
-        out: None = None,
-        where: ArrayLike | None = None,
-        stream: Any = None,
-        num_threads: int | None = None,
-    ) -> NDArray[_Float]: ...
+    ) -> NDArray[_Result]: ...
     @overload
     def log_softmax(
         self,
@@ -330,7 +276,7 @@ class Normalizer:
         /,
         *,
         dtype: AnyDType | type[float] = None,
-        out: None = None,
+        out: NDArray[np.floating[Any]] | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -342,7 +288,7 @@ class Normalizer:
         /,
         *,
         dtype: DType = None,
-        out: None = None,
+        out: _Array | None = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -354,7 +300,7 @@ class Normalizer:
         /,
         *,
         dtype: DType = None,
-        out: None = None,
+        out: Any = None,
         where: ArrayLike | None = None,
         stream: Any = None,
         num_threads: int | None = None,
@@ -372,16 +318,26 @@ class Normalizer:
     ) -> Any:
         """The log_softmax of the whole rows, at the elements of a chunk. All else is as in `softmax`.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).log_softmax([6.0, 2.0, 1.0]).round(4)
         array([-0.0952, -4.0952, -5.0952])
         """
         return self._finish("log_softmax", chunk, dtype, out, where, stream, num_threads)
 
+    @overload
+    def logsumexp(
+        self: Normalizer[NDArray[np.float64]], *, stream: Any = None
+    ) -> NDArray[np.floating[Any]] | Any: ...
+    @overload
+    def logsumexp(self, *, stream: Any = None) -> _Kind: ...
     def logsumexp(self, *, stream: Any = None) -> Any:
         """log(sum(exp(x))) of each row, in the rows' type, or in float64 if that is None. It is m if m is
         -inf, inf or NaN.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> float(ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).logsumexp().round(4))
         6.0952
@@ -415,7 +371,9 @@ class Normalizer:
         )
 
     @staticmethod
-    def from_packed(array: Any, /, axis: Axis = -1, *, scale: Any = 1.0, dtype: Any = None) -> Normalizer:
+    def from_packed(
+        array: _Array, /, axis: Axis = -1, *, scale: ArrayLike = 1.0, dtype: DType = None
+    ) -> Normalizer[_Array]:
         """The Normalizer of a packed state, on the device where its array is now.
 
         Parameters
@@ -434,6 +392,8 @@ class Normalizer:
         TypeError
             axis is not an int, a tuple of ints or None, or dtype is none of the four.
 
+        Examples
+        --------
         >>> import numpy as np, onsoftmax as ons
         >>> sent = ons.normalizer([1.0, 2.0, 3.0]).packed.tobytes()
         >>> row = ons.Normalizer.from_packed(np.frombuffer(sent)).update([6.0, 2.0, 1.0])
@@ -444,14 +404,16 @@ class Normalizer:
 
     @staticmethod
     def merge_all(
-        packed: Any, /, axis: Axis = 0, *, row_axis: Axis = -1, scale: Any = 1.0, dtype: Any = None
-    ) -> Normalizer:
+        packed: _Array, /, axis: Axis = 0, *, row_axis: Axis = -1, scale: ArrayLike = 1.0, dtype: DType = None
+    ) -> Normalizer[_Array]:
         """The Normalizer of packed states that are stacked along an axis. They are merged at once.
 
         `axis` is an int, a tuple of ints, or None for all axes. The last dimension, of 5, does not count. An
         axis out of bounds raises AxisError. Along a length of 0 the state is empty. `row_axis`, `scale` and
         `dtype` are the axis, scale and dtype of `from_packed`. The other errors are as in `from_packed`.
 
+        Examples
+        --------
         >>> import numpy as np, onsoftmax as ons
         >>> parts = [ons.normalizer(part).packed for part in ([1.0, 2.0], [3.0, 6.0], [2.0, 1.0])]
         >>> float(ons.Normalizer.merge_all(np.stack(parts)).d.round(4))
@@ -460,21 +422,29 @@ class Normalizer:
         name = None if dtype is None else dtype_name(dtype)
         if name not in (None, *DTYPES):
             raise TypeError(f"dtype is {name}: expected float16, bfloat16, float32 or float64")
-        if getattr(getattr(packed, "dtype", None), "kind", "f") in "iub":  # softmax takes these as floats
-            raise ValueError(f"packed is of {packed.dtype}: expected float64")
+        given = getattr(packed, "dtype", None)
+        if getattr(given, "kind", "f") in "iub":  # softmax takes these as floats
+            raise ValueError(f"packed is of {given}: expected float64")
         return Normalizer(_core.merge(packed, axis), plain_axes(row_axis), scale, name)
 
     @staticmethod
     def empty(
-        shape: int | Sequence[int], *, like: Any, axis: Axis = -1, scale: Any = 1.0, dtype: Any = None
+        shape: int | Sequence[int],
+        *,
+        like: ArrayLike,
+        axis: Axis = -1,
+        scale: ArrayLike = 1.0,
+        dtype: DType = None,
     ) -> Normalizer:
         """The Normalizer of rows that have no elements yet: (-inf, 0).
 
         `shape` is the shape of the rows, without axis: an int, a tuple or a list. The rows have the library
         and the device of the array `like`, and its type unless `dtype` gives another one. `axis` and `scale`
         are as in `normalizer`. A negative length raises ValueError. The errors of `from_packed` and a `like`
-        that softmax does not take raise TypeError.
+        that `onsoftmax.softmax` does not take raise TypeError.
 
+        Examples
+        --------
         >>> import onsoftmax as ons
         >>> row = ons.Normalizer.empty((), like=0.0)
         >>> float(row.m), float(row.d), float(row.update([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).m)
@@ -490,8 +460,9 @@ class Normalizer:
         return Normalizer(none.packed, plain_axes(axis), scale, none.dtype)
 
 
+@overload
 def normalizer(
-    array: ArrayLike,
+    array: NumPyLike,
     /,
     axis: Axis = -1,
     *,
@@ -499,7 +470,39 @@ def normalizer(
     scale: ArrayLike = 1.0,
     stream: Any = None,
     num_threads: int | None = None,
-) -> Normalizer:
+) -> Normalizer[NDArray[np.float64]]: ...
+@overload
+def normalizer(
+    array: _Array,
+    /,
+    axis: Axis = -1,
+    *,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Normalizer[_Array]: ...
+@overload
+def normalizer(
+    array: Convertible,
+    /,
+    axis: Axis = -1,
+    *,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Normalizer: ...
+def normalizer(
+    array: Any,
+    /,
+    axis: Axis = -1,
+    *,
+    where: Any = None,
+    scale: Any = 1.0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Normalizer[Any]:
     """The running (m, d) of every row of an array: its maximum m, and d = sum(exp(x - m)).
 
     The array may be a chunk of the rows, and is read once. If the parts of a row lie in several chunks,

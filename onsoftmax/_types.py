@@ -64,6 +64,16 @@ if TYPE_CHECKING:
         @property
         def is_floating_point(self) -> bool: ...
 
+    class TorchDevice(Protocol):
+        """A torch.device."""
+
+        @property
+        def index(self) -> Any: ...
+        @property
+        def type(self) -> str: ...
+
+    Device: TypeAlias = str | TorchDevice | None
+
     # Lists within lists, four deep. An alias without an end would take a str: its elements are str again.
     Numbers: TypeAlias = Sequence[float | Sequence[float | Sequence[float | Sequence[float]]]]
     _Item: TypeAlias = float | HasArray

@@ -51,6 +51,14 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise CommandError(message)
 
+    def parse_known_args(self, *given: Any) -> Any:  # type: ignore[override]
+        options, unknown = super().parse_known_args(*given)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], self._option_string_actions, n=1)
+            meant = f": did you mean {near[0]}?" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return options, unknown
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return

@@ -7,28 +7,32 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 try:
     from ._dask.call import Call
 except ImportError as error:
     raise ImportError('onsoftmax.dask needs Dask: pip install "dask[array]>=2025.1"') from error
 
-DaskArray: TypeAlias = Any
-_Axis: TypeAlias = int | tuple[int, ...] | None
+if TYPE_CHECKING:
+    from dask.array import Array
+
+    from ._types import Axis, DType, MethodName
+
+__all__ = ["log_softmax", "logsumexp", "softmax"]
 
 
 def softmax(
-    array: DaskArray,
+    array: Any,
     /,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
-    method: str = "auto",
-    dtype: Any = None,
+    method: MethodName = "auto",
+    dtype: DType = None,
     where: Any = None,
     scale: Any = 1.0,
     num_threads: int | None = None,
-) -> DaskArray:
+) -> Array:
     """Softmax of a Dask array, lazily.
 
     If the rows lie in one chunk along `axis`, each chunk is read once.
@@ -99,36 +103,38 @@ def softmax(
 
 
 def log_softmax(
-    array: DaskArray,
+    array: Any,
     /,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
-    method: str = "auto",
-    dtype: Any = None,
+    method: MethodName = "auto",
+    dtype: DType = None,
     where: Any = None,
     scale: Any = 1.0,
     num_threads: int | None = None,
-) -> DaskArray:
+) -> Array:
     """The logarithm of softmax of a Dask array, lazily. All else is as in `softmax`."""
     return Call("log_softmax", array, axis, method, where, scale, num_threads, dtype).rows()
 
 
 def logsumexp(
-    array: DaskArray,
+    array: Any,
     /,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
     keepdims: bool = False,
-    method: str = "auto",
+    method: MethodName = "auto",
     where: Any = None,
     scale: Any = 1.0,
     num_threads: int | None = None,
-) -> DaskArray:
+) -> Array:
     """log(sum(exp(x))) of each row of a Dask array, lazily. Each chunk is read once.
 
     The result has the array's shape without `axis`. With `keepdims`, `axis` has length 1. All else is as in
     `softmax`.
 
+    Examples
+    --------
     >>> import dask.array as da, onsoftmax.dask
     >>> x = da.from_array([1.0, 2.0, 3.0, 6.0, 2.0, 1.0], chunks=3)
     >>> float(onsoftmax.dask.logsumexp(x).compute().round(4))

@@ -10,11 +10,12 @@ the elements of another rank. A gradient works in the same way.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 try:
     import torch
     import torch.distributed as dist
+    from torch import Tensor
 except ImportError as error:
     raise ImportError("onsoftmax.distributed needs torch: pip install torch") from error
 
@@ -23,11 +24,13 @@ from ._torch import compile as _torch_compile
 from ._torch.gradients import for_gradient, for_output, in_step, terms, wide
 from ._torch.ranks import agree, gather
 
-Tensor: TypeAlias = Any
-Group: TypeAlias = Any
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+__all__ = ["log_softmax", "logsumexp", "softmax"]
 
 
-def softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
+def softmax(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) -> Tensor:
     """Softmax along an axis that is cut over the ranks of a group.
 
     The result's bits do not depend on how many ranks share a row, where it is cut, which rank has which part,
@@ -90,7 +93,7 @@ def softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
     return _call("softmax", local, group, axis)
 
 
-def log_softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
+def log_softmax(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) -> Tensor:
     """The logarithm of softmax along an axis that is cut over the ranks of a group.
 
     All else is as in `softmax`.
@@ -98,7 +101,7 @@ def log_softmax(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
     return _call("log_softmax", local, group, axis)
 
 
-def logsumexp(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
+def logsumexp(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) -> Tensor:
     """log(sum(exp(x))) along an axis that is cut over the ranks of a group.
 
     The result has local's shape without `axis`, and is the same on all ranks. For a DTensor it is replicated
@@ -109,8 +112,8 @@ def logsumexp(local: Tensor, group: Group = None, axis: int = -1) -> Tensor:
     return _call("logsumexp", local, group, axis)
 
 
-def _call(operation: str, local: Tensor, group: Group, axis: int) -> Tensor:
-    if not isinstance(local, torch.Tensor):
+def _call(operation: str, local: Tensor, group: ProcessGroup | None, axis: int) -> Tensor:
+    if not isinstance(local, Tensor):
         raise TypeError(f"local is of type {type(local).__name__}: expected a torch.Tensor")
     if isinstance(axis, bool) or not isinstance(axis, int):
         raise TypeError(f"axis is {axis!r}: expected an int, one axis")
@@ -131,7 +134,7 @@ def _leave_out_of_graphs(tracer: Any) -> None:
 _torch_compile.prepare(_leave_out_of_graphs)
 
 
-def _checked(group: Group) -> Group:
+def _checked(group: ProcessGroup | None) -> ProcessGroup:
     if group is None and not dist.is_initialized():
         raise ValueError("group is None, and there is no default group: call torch's init_process_group")
     group = dist.group.WORLD if group is None else group
@@ -142,13 +145,13 @@ def _checked(group: Group) -> Group:
     return group
 
 
-def _of_parts(operation: str, local: Tensor, axis: int, groups: tuple[Group, ...]) -> Tensor:
+def _of_parts(operation: str, local: Tensor, axis: int, groups: tuple[ProcessGroup, ...]) -> Tensor:
     for group in groups:
         agree(local, axis, group)
     return (_Values if operation == "logsumexp" else _Rows).apply(local, axis, groups, operation)
 
 
-def _merged(x: Tensor, axis: int, groups: tuple[Group, ...]) -> Tensor:
+def _merged(x: Tensor, axis: int, groups: tuple[ProcessGroup, ...]) -> Tensor:
     """The pairs of the whole rows."""
     state = _core.sums(x, axis)
     for group in groups:
@@ -156,7 +159,7 @@ def _merged(x: Tensor, axis: int, groups: tuple[Group, ...]) -> Tensor:
     return _core.merge(state, gives="pair")
 
 
-def _call_on_dtensor(operation: str, x: Tensor, group: Group, axis: int) -> Tensor:
+def _call_on_dtensor(operation: str, x: Any, group: ProcessGroup | None, axis: int) -> Tensor:
     from torch.distributed.tensor import Replicate, Shard
 
     if group is not None:
@@ -184,7 +187,12 @@ class _Rows(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, axis: int, groups: tuple[Group, ...], operation: str, pairs: Tensor | None = None
+        ctx: Any,
+        x: Tensor,
+        axis: int,
+        groups: tuple[ProcessGroup, ...],
+        operation: str,
+        pairs: Tensor | None = None,
     ) -> Tensor:
         x = x.detach()
         pairs = _merged(x, axis, groups) if pairs is None else pairs
@@ -203,7 +211,7 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, grad: Tensor, y: Tensor, axis: int, groups: tuple[Group, ...], operation: str
+        ctx: Any, grad: Tensor, y: Tensor, axis: int, groups: tuple[ProcessGroup, ...], operation: str
     ) -> Tensor:
         for group in groups:
             agree(y, axis, group)
@@ -235,7 +243,7 @@ class _Values(torch.autograd.Function):  # type: ignore[misc]
     """logsumexp."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: int, groups: tuple[Group, ...], operation: str) -> Tensor:
+    def forward(ctx: Any, x: Tensor, axis: int, groups: tuple[ProcessGroup, ...], operation: str) -> Tensor:
         pairs = _merged(x.detach(), axis, groups)
         ctx.save_for_backward(x, pairs)
         ctx.call = axis, groups
@@ -261,7 +269,7 @@ class _Sum(torch.autograd.Function):  # type: ignore[misc]
     """From the ranks' own values to their sum, which is the same on all ranks."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, groups: tuple[Group, ...]) -> Tensor:
+    def forward(ctx: Any, values: Tensor, groups: tuple[ProcessGroup, ...]) -> Tensor:
         ctx.groups = groups
         for group in groups:
             values = gather(values.contiguous(), group).sum(0)
@@ -276,7 +284,7 @@ class _Spread(torch.autograd.Function):  # type: ignore[misc]
     """From values that are the same on all ranks to each rank's own values."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, groups: tuple[Group, ...]) -> Tensor:
+    def forward(ctx: Any, values: Tensor, groups: tuple[ProcessGroup, ...]) -> Tensor:
         ctx.groups = groups
         return values.view_as(values)
 

@@ -10,7 +10,8 @@ Array([ 0.25, -0.25], dtype=float32)
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,28 +25,29 @@ from ._jax.arguments import check_parts, refuse, take
 from ._jax.types import parted
 from ._libraries.jax import jax_floating
 from ._topk import TopK
-from ._types import MethodName
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jax.typing import ArrayLike
+
+    from ._types import Axis, DType, MethodName
 
 __all__ = ["log_softmax", "log_softmax_backward", "logsumexp", "softmax", "softmax_backward", "softmax_topk"]
 
-_Axis = int | tuple[int, ...] | None
-Array = Any
-AxisName = Any
-
 
 def softmax(
-    array: Array,
+    array: ArrayLike,
     /,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: Any = None,
+    dtype: DType = None,
     out: None = None,
-    where: Array | None = None,
-    scale: Array = 1.0,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
     stream: None = None,
     num_threads: int | None = None,
-    axis_name: AxisName = None,
+    axis_name: Hashable = None,
 ) -> Array:
     """onsoftmax.softmax as a call that JAX compiles into a program, on the CPU or a GPU.
 
@@ -95,18 +97,18 @@ def softmax(
 
 
 def log_softmax(
-    array: Array,
+    array: ArrayLike,
     /,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: Any = None,
+    dtype: DType = None,
     out: None = None,
-    where: Array | None = None,
-    scale: Array = 1.0,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
     stream: None = None,
     num_threads: int | None = None,
-    axis_name: AxisName = None,
+    axis_name: Hashable = None,
 ) -> Array:
     """onsoftmax.log_softmax; all else is as in `softmax`."""
     return _of_rows(
@@ -115,17 +117,17 @@ def log_softmax(
 
 
 def logsumexp(
-    array: Array,
+    array: ArrayLike,
     /,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    where: Array | None = None,
-    scale: Array = 1.0,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
     stream: None = None,
     num_threads: int | None = None,
     keepdims: bool = False,
-    axis_name: AxisName = None,
+    axis_name: Hashable = None,
 ) -> Array:
     """onsoftmax.logsumexp; all else is as in `softmax`.
 
@@ -145,21 +147,21 @@ def logsumexp(
 
 
 def softmax_topk(
-    array: Array,
+    array: ArrayLike,
     /,
     k: int,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: Any = None,
-    where: Array | None = None,
-    scale: Array = 1.0,
+    dtype: DType = None,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
     stream: None = None,
     num_threads: int | None = None,
     log: bool = False,
     sorted: bool = True,
     return_normalizer: bool = False,
-) -> TopK:
+) -> TopK[Array, Array]:
     """onsoftmax.softmax_topk; all else is as in `softmax`."""
     refuse(None, stream)
     if return_normalizer:
@@ -173,16 +175,16 @@ def softmax_topk(
 
 
 def softmax_backward(
-    grad: Array,
-    output: Array,
+    grad: ArrayLike,
+    output: ArrayLike,
     /,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: Any = None,
+    dtype: DType = None,
     out: None = None,
-    where: Array | None = None,
-    scale: Array = 1.0,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
     stream: None = None,
     num_threads: int | None = None,
 ) -> Array:
@@ -193,16 +195,16 @@ def softmax_backward(
 
 
 def log_softmax_backward(
-    grad: Array,
-    output: Array,
+    grad: ArrayLike,
+    output: ArrayLike,
     /,
-    axis: _Axis = -1,
+    axis: Axis = -1,
     *,
     method: MethodName = "auto",
-    dtype: Any = None,
+    dtype: DType = None,
     out: None = None,
-    where: Array | None = None,
-    scale: Array = 1.0,
+    where: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
     stream: None = None,
     num_threads: int | None = None,
 ) -> Array:
@@ -213,8 +215,8 @@ def log_softmax_backward(
 
 
 def _of_rows(
-    operation: str, array: Array, axis: Any, method: str, dtype: Any, out: Any, where: Any, scale: Any,
-    stream: Any, num_threads: Any, axis_name: AxisName,
+    operation: str, array: Any, axis: Any, method: str, dtype: Any, out: Any, where: Any, scale: Any,
+    stream: Any, num_threads: Any, axis_name: Hashable,
 ) -> Array:  # fmt: skip
     refuse(out, stream)
     x, where, scale, call = take(operation, array, axis, method, dtype, where, scale, num_threads)
@@ -225,7 +227,7 @@ def _of_rows(
 
 
 def _of_gradient(
-    operation: str, grad: Array, output: Array, axis: Any, method: str, dtype: Any, out: Any, where: Any,
+    operation: str, grad: Any, output: Any, axis: Any, method: str, dtype: Any, out: Any, where: Any,
     scale: Any, stream: Any, num_threads: Any,
 ) -> Array:  # fmt: skip
     refuse(out, stream)

@@ -147,8 +147,8 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (ons_take_operation(given[OPERATION], &operation) < 0) return NULL;
     const ons_operation_info *info = &ons_operations[operation];
     if (info->selects != (given[K] != NULL)) {
-        PyErr_Format(PyExc_TypeError, "plan() of %s %s k", info->name,
-                     info->selects ? "needs" : "takes no");
+        PyErr_Format(PyExc_TypeError, "plan() of %s %s", info->name,
+                     info->selects ? "needs k" : "takes no k: operation='softmax_topk' does");
         return NULL;
     }
     if (given[K] && !(k = ons_plain_k(given[K]))) return NULL;

@@ -41,10 +41,14 @@ static int view_any_numpy(ons_module *module, PyObject *object, ons_view *view) 
 }
 
 /* The NumPy array of a plain Python value. */
-static PyObject *array_of_plain(PyObject *object) {
+static PyObject *array_of_plain(ons_module *module, PyObject *object) {
     PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
-    if (!array || !(PyList_Check(object) || PyTuple_Check(object))) return array;
-    if (PyArray_SIZE((PyArrayObject *)array) == 0) { /* an empty list has no type */
+    if (!PyList_Check(object) && !PyTuple_Check(object)) return array;
+    if (!array && PyErr_ExceptionMatches(PyExc_ValueError)) { /* raised again, in better words */
+        PyErr_Clear();
+        array = ons_call_library(module, "array_of_lists", "(O)", object);
+    }
+    if (array && PyArray_SIZE((PyArrayObject *)array) == 0) { /* an empty list has no type */
         PyObject *floating = PyArray_Cast((PyArrayObject *)array, NPY_DOUBLE);
         Py_SETREF(array, floating);
     }
@@ -117,7 +121,7 @@ int ons_take(const ons_caller *caller, PyObject *object, ons_role role, ons_view
     if (tensor || !ons_is_plain(object)) return take_foreign(caller, object, role, view, library);
     if (is_scalar(object)) *library = ONS_NUMBER;
     if (ons_check_list(module, object) < 0) return -1;
-    PyObject *array = array_of_plain(object);
+    PyObject *array = array_of_plain(module, object);
     int status = array ? view_any_numpy(module, array, view) : -1;
     if (array && status < 0 && PyErr_ExceptionMatches(PyExc_TypeError) &&
         ons_holds_no_numbers((PyArrayObject *)array)) {

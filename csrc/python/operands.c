@@ -31,6 +31,19 @@ static PyObject *host_array(const ons_caller *caller, PyObject *object, ons_role
     return array;
 }
 
+/* TypeError for a mask or a scale on the CPU whose elements have another type. */
+static void refuse_elements(ons_module *module, const char *name, PyObject *object, PyObject *array,
+                            const char *expected) {
+    const bool is_array = PyObject_HasAttrString(object, "__array__");
+    PyObject *text = NULL;
+    if (is_array || !ons_holds_no_numbers((PyArrayObject *)array))
+        PyErr_Format(PyExc_TypeError, "%s has dtype %S: expected %s", name,
+                     (PyObject *)PyArray_DESCR((PyArrayObject *)array), expected);
+    else if ((text = ons_call_library(module, "refused_value", "(Os)", object, expected)))
+        PyErr_Format(PyExc_TypeError, "%s: got %U", name, text);
+    Py_XDECREF(text);
+}
+
 /* A mask or a scale for an array on a GPU. Returns 1 if it was taken, 0 if it is on the CPU. */
 static int take_on_gpu(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view) {
     ons_library library;
@@ -61,8 +74,7 @@ int ons_take_mask(const ons_caller *caller, PyObject *object, const ons_view *x,
     if (!array) return -1;
     int status = -1;
     if (PyArray_TYPE((PyArrayObject *)array) != NPY_BOOL)
-        PyErr_Format(PyExc_TypeError, "where has dtype %S: expected a mask of bool",
-                     (PyObject *)PyArray_DESCR((PyArrayObject *)array));
+        refuse_elements(caller->module, "where", object, array, "a mask of bool");
     else
         status = ons_view_numpy(caller->module, (PyArrayObject *)array, view);
     Py_DECREF(array);
@@ -89,16 +101,8 @@ int ons_take_scale(const ons_caller *caller, PyObject *object, const ons_view *x
     int status = -1;
     floating = (PyObject *)ons_numpy_floating(module, (PyArrayObject *)array);
     if (!floating) {
-        const char *const expected = "a real number, or an array of them";
         PyErr_Clear();
-        const bool is_array = PyObject_HasAttrString(object, "__array__");
-        PyObject *text = NULL;
-        if (is_array || !ons_holds_no_numbers((PyArrayObject *)array))
-            PyErr_Format(PyExc_TypeError, "scale has dtype %S: expected %s",
-                         (PyObject *)PyArray_DESCR((PyArrayObject *)array), expected);
-        else if ((text = ons_call_library(module, "refused_value", "(Os)", object, expected)))
-            PyErr_Format(PyExc_TypeError, "scale: got %U", text);
-        Py_XDECREF(text);
+        refuse_elements(module, "scale", object, array, "a real number, or an array of them");
         goto done;
     }
     Py_SETREF(floating, PyArray_Cast((PyArrayObject *)floating, NPY_DOUBLE));

@@ -59,6 +59,7 @@ static const struct {
     {"keepdim", ~KEEPDIMS, "the result has all dimensions of the array"},
     {"keepdims", ~KEEPDIMS, "the result has all dimensions of the array"},
     {"out", ~OUT, "the result is always a new array"},
+    {"dtype", ~DTYPE, "convert the array first"},
 };
 
 const char *ons_keyword_hint(PyObject *name, int keywords) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from .steps import Row, fused, online, safe, split
 from .steps_naive import naive
 from .textbook import Array
 from .trace import Trace
+
+if TYPE_CHECKING:
+    from .._types import ArrayLike, DType
 
 METHODS = {"naive": naive, "safe": safe, "online": online, "fused": fused, "split": split}
 _OF_A_GRADIENT = {
@@ -31,6 +34,8 @@ OPERATIONS = {
     "softmax_backward": _OF_A_GRADIENT,
     "log_softmax_backward": _OF_A_GRADIENT,
 }
+# An operation that takes the argument.
+_TAKES = {"k": "softmax_topk", "grad": "softmax_backward"}
 LONGEST = 4096  # elements of a row; each element has steps of its own
 
 
@@ -64,18 +69,18 @@ def _take_row(row: Any, dtype: Any, name: str = "the row") -> Array:
 
 
 def _check_name(what: str, name: Any, known: Iterable[str]) -> None:
-    """ValueError if the name is not known. `what` is the argument, and whose names these are."""
+    """ValueError if the name is not known. `what` is the argument, and of which operation."""
     if isinstance(name, str) and name in known:
         return
-    argument, _, of = what.partition(" ")
     near = difflib.get_close_matches(str(name), known, 1)
     meant = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(f"{argument} is {name!r}: explain knows{of and ' ' + of} {', '.join(known)}{meant}")
+    raise ValueError(f"{what} is {name!r}: expected one of {', '.join(known)}{meant}")
 
 
 def _check_given(operation: str, name: str, value: Any, needed: bool) -> None:
     if needed != (value is not None):
-        raise TypeError(f"explain() of {operation} {'needs' if needed else 'takes no'} {name}")
+        text = f"needs {name}" if needed else f"takes no {name}: operation={_TAKES[name]!r} does"
+        raise TypeError(f"explain() of {operation} {text}")
 
 
 def _take_grad(grad: Any, x: Array) -> Array:
@@ -87,16 +92,16 @@ def _take_grad(grad: Any, x: Array) -> Array:
 
 
 def explain(
-    row: Any,
+    row: ArrayLike,
     /,
     *,
     tile: int = 3,
     method: ExplainedMethod = "online",
     parts: int = 2,
-    dtype: Any = None,
+    dtype: DType = None,
     operation: ExplainedOperation = "softmax",
     k: SupportsIndex | None = None,
-    grad: Any = None,
+    grad: ArrayLike | None = None,
 ) -> Trace:
     """Every step of a method on one row: what it reads and writes, m, d, and the rescales.
 
@@ -110,8 +115,8 @@ def explain(
     Parameters
     ----------
     row : array of shape (N,)
-        1 to 4096 numbers of a type that softmax takes, on the CPU. bfloat16 needs the package ml_dtypes. For
-        a gradient, the result y of softmax or log_softmax.
+        1 to 4096 numbers of a type that `softmax` takes, on the CPU. bfloat16 needs the package ml_dtypes.
+        For a gradient, the result y of softmax or log_softmax.
     tile : int
         Number of elements to read at a time.
     method : "naive", "safe", "online", "fused" or "split"
@@ -136,7 +141,7 @@ def explain(
         The row is empty, too long or not one-dimensional, tile or parts is below 1, the method or operation
         is unknown, k is below 1 or above N, or grad is not as long as the row.
     TypeError
-        The row has no numbers, or a type that softmax does not take. Also if k or grad is missing, or given
+        The row has no numbers, or a type that `softmax` does not take. Also if k or grad is missing, or given
         to an operation that does not take it.
     """
     x = _take_row(row, dtype)

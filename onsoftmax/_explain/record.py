@@ -21,12 +21,15 @@ class Step:
     part: int
     """The number of the part of the row, with `split`. Otherwise 0."""
     start: int
+    """The index of the step's first element."""
     stop: int
+    """The index behind the step's last element."""
     passes: int
     """Passes over the row in memory that have begun so far."""
     bytes_read: int
     """Bytes read so far."""
     bytes_written: int
+    """Bytes written so far."""
     read: Floats = ()
     """Elements read from memory. Empty if the elements are on the chip already."""
     written: Floats = ()
@@ -36,7 +39,9 @@ class Step:
     own_d: float | None = None
     """d of these elements alone, relative to own_m."""
     m_before: float | None = None
+    """The maximum before this step."""
     d_before: float | None = None
+    """The normalizer before this step, relative to m_before."""
     m: float | None = None
     """The maximum so far."""
     d: float | None = None
@@ -57,6 +62,7 @@ class Step:
     exact_m: float | None = None
     """m by the textbook formula in float64, for comparison."""
     exact_d: float | None = None
+    """d by the same formula."""
     exact: Floats = ()
     """The exponentials or the written values by the same formula."""
     bound: float | None = None
@@ -75,6 +81,7 @@ class Step:
     own_s: float | None = None
     """In a gradient's merge, s of the part that comes in."""
     s_before: float | None = None
+    """The sum before this step."""
     s: float | None = None
     """A gradient's sum so far: sum(g * y), and for log_softmax_backward sum(g)."""
     exact_s: float | None = None
@@ -95,17 +102,21 @@ class Record:
     operation: str
     """softmax, log_softmax, logsumexp, softmax_topk, softmax_backward or log_softmax_backward."""
     method: str
+    """The method whose steps these are."""
     dtype: str
     """The type of the row and of the result."""
     compute: str
     """The arithmetic's type."""
     tile: int
+    """Elements that are read at a time."""
     parts: int
     """The number of parts of the row. 1 except with `split`."""
     row: Floats
     """The logits. For a gradient the result of the forward step."""
     steps: tuple[Step, ...]
+    """The steps, in their order."""
     result: Floats
+    """The result of the method."""
     exact: Floats
     """The result by the textbook formula in float64."""
     size: Floats
@@ -123,10 +134,12 @@ class Record:
 
     @property
     def bytes_read(self) -> int:
+        """Bytes read from memory by all steps."""
         return self.steps[-1].bytes_read
 
     @property
     def bytes_written(self) -> int:
+        """Bytes written to memory by all steps."""
         return self.steps[-1].bytes_written
 
     @property

@@ -30,9 +30,10 @@ from .torch import (
     torch_knowledge,
     torch_stream,
 )
-from .values import keeps_memory, numpy_of, overlaps_itself, refused_value
+from .values import array_of_lists, keeps_memory, numpy_of, overlaps_itself, refused_value
 
 __all__ = [
+    "array_of_lists",
     "as_numpy",
     "begin_row",
     "check_jax_float64",

@@ -46,6 +46,16 @@ def _is_number(element: Any) -> bool:
     )
 
 
+def array_of_lists(given: Any) -> Any:
+    """The NumPy array of lists. ValueError in NumPy's words, except for lists of different lengths."""
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError("got lists of different lengths: expected rows of one length") from None
+
+
 def plain_int(value: Any) -> int:
     """The value as an int. TypeError if it is no int, and for a bool, which Python would take as an int."""
     if isinstance(value, (bool, np.bool_)):

@@ -6,6 +6,8 @@ import html
 import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from numbers import Real
+from types import NoneType
 from typing import Any
 
 from .. import _core
@@ -35,6 +37,7 @@ class Plan:
     device: str
     """ "cpu", "cuda", or the name of the GPU that the plan was asked for."""
     method: str
+    """The name of the method that would run."""
     reason: str
     """Why this method. For softmax on an H100 it says which methods tie, and whether the time is mostly the
     launch's."""
@@ -48,6 +51,7 @@ class Plan:
     compute: str
     """The arithmetic's type."""
     rows: int
+    """The number of rows."""
     N: int
     """Elements of a row."""
     tile: int
@@ -122,8 +126,10 @@ class Plan:
         ValueError
             The bandwidth is not above 0.
         """
+        if not isinstance(bandwidth, (Real, NoneType)):
+            raise TypeError(f"bandwidth is {bandwidth!r}: expected bytes a second, a number above 0")
         if bandwidth is not None and not bandwidth > 0:
-            raise ValueError(f"bandwidth is {bandwidth}: expected bytes a second, above 0")
+            raise ValueError(f"bandwidth is {bandwidth}: expected bytes a second, a number above 0")
         return self._seconds_of(self._own(), bandwidth)
 
     def _own(self) -> Cost:

@@ -10,6 +10,7 @@ class Cost:
     """What one method would cost for the call of a plan."""
 
     method: str
+    """The method's name."""
     bytes_moved: int | None
     """Bytes moved through main memory, if no read finds its elements in a cache. None if the method cannot
     run."""
@@ -38,8 +39,10 @@ class Cliff:
     N: int
     """The last length of `method`."""
     method: str
+    """The method up to N."""
     bytes_an_element: float
     """Bytes moved through main memory for each element, up to this length."""
     then: str
     """The method from N + 1 on."""
     bytes_an_element_then: float
+    """The same from N + 1 on."""

@@ -169,6 +169,7 @@ def test_version_info_and_help(tmp_path):
     [
         (["frobnicate"], "frobnicate"),
         (["demo", "1"], "unrecognized arguments: 1"),
+        (["info", "--jsn"], "unrecognized arguments: --jsn: did you mean --json?"),
         (["apply"], "IN, OUT"),
         (["apply", "in.npy"], "OUT"),
         (["apply", "in.npy", "out.npy", "--axis", "x"], "'x' is not an axis"),

@@ -87,8 +87,11 @@ def test_explain_writes_its_files(capsys, tmp_path):
         ([*ROW, "--dtype", "int8"], "--dtype"),
         (["0"] * 4097, "4097 elements"),
         ([*ROW, "-k", "7"], "k is 7: expected 1 to 6, the length of axis 0"),
-        ([*ROW, "-k", "2", "--method", "safe"], "explain knows of softmax_topk online, split"),
-        ([*ROW, "--operation", "softmx"], "operation is 'softmx': explain knows softmax, log_softmax"),
+        (
+            [*ROW, "-k", "2", "--method", "safe"],
+            "method of softmax_topk is 'safe': expected one of online, split",
+        ),
+        ([*ROW, "--operation", "softmx"], "operation is 'softmx': expected one of softmax, log_softmax"),
         ([*ROW, "--operation", "softmax_topk"], "softmax_topk needs k"),
         ([*ROW, "--grad", "1"], "softmax takes no grad"),
         ([*ROW, "--operation", "softmax_backward", "--grad", "1"], "grad has length 1: expected 6"),

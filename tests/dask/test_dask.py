@@ -34,6 +34,16 @@ def test_examples():
 # ---------------------------------------------------------------- answers
 
 
+def test_the_k_largest():
+    """docs/larger-than-memory.md has these lines in place of a softmax_topk."""
+    x = np.random.default_rng(0).standard_normal((6, 50))
+    logits, k = da.from_array(x, chunks=(3, 20)), 5
+    found = ons.softmax_topk(x, k)
+    assert (da.argtopk(logits, k).compute() == found.indices).all()
+    largest = da.exp(da.topk(logits, k) - module.logsumexp(logits, keepdims=True))
+    assert np.allclose(largest.compute(), found.values, rtol=1e-14)
+
+
 @pytest.mark.parametrize("dtype", [*TYPES, "int32", "bool", ">f4"], ids=str)
 @pytest.mark.parametrize("axis", [-1, 1, (2, 0), None, ()], ids=str)
 def test_answers(dtype, axis):

@@ -96,7 +96,7 @@ ERRORS = [  # arguments, keywords, exception, words of the text
     ((None,), {}, TypeError, ["got None: expected an array"]),
     ((1j,), {}, TypeError, ["complex128", "float16, bfloat16, float32 or float64"]),
     (([1j, 2],), {}, TypeError, ["complex128", "float16, bfloat16, float32 or float64"]),
-    (([[1, 2], [3]],), {}, ValueError, ["inhomogeneous"]),
+    (([[1, 2], [3]],), {}, ValueError, ["different lengths"]),
     ((10**400,), {}, TypeError, ["got an int of over 64 bits"]),
     ((object(),), {}, TypeError, ["got an object of type object"]),
 ]

@@ -110,6 +110,29 @@ MISTAKES = [
     (lambda: ons.softmax(x, out={}), TypeError, "out is of type dict"),
     (lambda: ons.softmax(x, dtype="float8"), TypeError, "dtype is 'float8': expected float16, bfloat16"),
     (lambda: ons.softmax(x, dtype=int), TypeError, "dtype is int64: expected float16, bfloat16"),
+    (lambda: ons.softmax(x, where="all"), TypeError, "where: got str: expected a mask of bool"),
+    (
+        lambda: ons.softmax([[1.0, 2.0], [3.0]]),
+        ValueError,
+        "got lists of different lengths: expected rows of",
+    ),
+    (lambda: ons.logsumexp(x, dtype=float), TypeError, "argument 'dtype': convert the array first"),
+    (lambda: ons.plan(x, k=2), TypeError, "plan() of softmax takes no k: operation='softmax_topk' does"),
+    (
+        lambda: ons.explain([1, 2], grad=[1, 2]),
+        TypeError,
+        "explain() of softmax takes no grad: operation='softmax_backward' does",
+    ),
+    (
+        lambda: ons.plan(x).seconds("1 GB/s"),
+        TypeError,
+        "bandwidth is '1 GB/s': expected bytes a second, a number",
+    ),
+    (
+        lambda: ons.explain([1, 2], operation="softmax_backward", method="naive", grad=[1, 2]),
+        ValueError,
+        "method of softmax_backward is 'naive': expected one of online, fused, split",
+    ),
     (lambda: ons.softmax(x, where=[1, 0, 1, 0]), TypeError, "where has dtype int64: expected a mask of bool"),
     (lambda: ons.plan(4096), TypeError, "got 4096: expected an array, or a shape as a tuple: (4096,)"),
     (lambda: ons.plan(np.int32(7)), TypeError, "expected an array, or a shape as a tuple: (7,)"),
@@ -155,6 +178,23 @@ def test_names_that_nobody_can_guess():
             ons.softmax(x, method=name)
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         ons.softmax(x, **{"x" * 1000: 1})
+
+
+def test_a_name_that_is_not_there():
+    """Python's traceback adds: Did you mean: 'softmax'?"""
+    with pytest.raises(AttributeError) as raised:
+        ons.sofmax  # noqa: B018
+    assert raised.value.name == "sofmax" and raised.value.obj is ons
+
+
+def test_no_tensor():
+    torch = pytest.importorskip("torch")
+    for call in (
+        lambda: ons.torch.softmax(x),
+        lambda: ons.softmax(x, scale=torch.ones(1, requires_grad=True)),
+    ):
+        with pytest.raises(TypeError, match=r"the array is of type ndarray.*: expected a tensor"):
+            call()
 
 
 def test_devices_by_other_names():

