@@ -8,10 +8,10 @@
  *     log_softmax   y = u - log(n + s)
  *     logsumexp     y = m + log(n + s)
  *
- * First all of it is found in double, with an error that is proven. Ziv's test (ACM TOMS 17, 1991)
- * decides: if both ends of the interval round to the same number, that is the answer. Else the same
- * once more in two doubles. u and m are exact there, and s has all digits of its own however small
- * it is: what lies exactly between two results is moved off by s alone. */
+ * First all of it is found in double, with an error that is proven (docs/how-it-works.md). Ziv's
+ * test (ACM TOMS 17, 1991) decides: if both ends of the interval round to the same number, that is
+ * the answer. Else the same once more in two doubles. u and m are exact there, and s has all its
+ * digits however small it is. So where u or m lies exactly between two results, s moves it off. */
 #ifndef ONS_ROUNDING_H
 #define ONS_ROUNDING_H
 
@@ -58,10 +58,8 @@ ONS_INLINE double ons_decided(double v, double error, ons_rounding to) {
     const double low = ons_rounded(v - error, to), high = ons_rounded(v + error, to);
     return low == high ? low : (double)NAN;
 }
-ONS_INLINE double ons_two_decided(ons_two v, double error, ons_rounding to) {
-    const double low = ons_rounded(ons_two_to_odd(ons_two_add(v, ons_two_of(-error))), to);
-    const double high = ons_rounded(ons_two_to_odd(ons_two_add(v, ons_two_of(error))), to);
-    return low == high ? low : (double)NAN;
+ONS_INLINE double ons_two_rounded(ons_two v, ons_rounding to) {
+    return ons_rounded(ons_two_to_odd(v), to);
 }
 
 /* What two doubles know of a row. */
@@ -89,35 +87,27 @@ ONS_INLINE void ons_two_row_end(ons_two_row *row) {
     if (row->below && row->s.high == 0.0) row->s.high = 0x1p-1000;
 }
 
-/* log(n + s), and its error. */
-ONS_INLINE ons_two ons_two_row_log(const ons_two_row *row, double *error) {
-    const ons_two L = ons_two_log1p(ons_two_add(ons_two_of(row->n - 1.0), row->s));
-    *error = 0x1p-90 * L.high;
-    return L;
+/* log(n + s) */
+ONS_INLINE ons_two ons_two_row_log(const ons_two_row *row) {
+    return ons_two_log1p(ons_two_add(ons_two_of(row->n - 1.0), row->s));
 }
 
 ONS_INLINE double ons_two_softmax(const ons_two_row *row, double x, ons_rounding to) {
-    const ons_two d = ons_two_add(ons_two_of(row->n), row->s);
+    const ons_two d = ons_two_add(ons_two_of(row->n), row->s), u = ons_two_sum(x, -row->m);
     if (x == row->m) { /* 1/n, less what s takes of it */
         const ons_two whole = ons_two_over(ons_two_of(1.0), ons_two_of(row->n));
         const ons_two less = ons_two_over(ons_two_times(row->s, whole), d);
-        const double error = 0x1p-96 * less.high + (whole.low != 0.0 ? 0x1p-98 * whole.high : 0.0);
-        return ons_two_decided(ons_two_add(whole, ons_two_minus(less)), error, to);
+        return ons_two_rounded(ons_two_add(whole, ons_two_minus(less)), to);
     }
-    const ons_two u = ons_two_sum(x, -row->m);
     if (!(u.high >= ONS_TWO_LOWEST)) return 0.0;
-    const ons_two y = ons_two_over(ons_two_exp(u), d);
-    return ons_two_decided(y, 0x1p-95 * y.high, to);
+    return ons_two_rounded(ons_two_over(ons_two_exp(u), d), to);
 }
 ONS_INLINE double ons_two_log_softmax(const ons_two_row *row, double x, ons_rounding to) {
-    double error;
-    const ons_two L = ons_two_row_log(row, &error), u = ons_two_sum(x, -row->m);
-    return ons_two_decided(ons_two_add(u, ons_two_minus(L)), error, to);
+    const ons_two u = ons_two_sum(x, -row->m);
+    return ons_two_rounded(ons_two_add(u, ons_two_minus(ons_two_row_log(row))), to);
 }
 ONS_INLINE double ons_two_logsumexp(const ons_two_row *row, ons_rounding to) {
-    double error;
-    const ons_two L = ons_two_row_log(row, &error);
-    return ons_two_decided(ons_two_add(ons_two_of(row->m), L), error, to);
+    return ons_two_rounded(ons_two_add(ons_two_of(row->m), ons_two_row_log(row)), to);
 }
 
 /* A row in double. Its exponentials are e^(x - base) * 2^-c. */

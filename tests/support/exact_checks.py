@@ -68,22 +68,29 @@ def check_row(row, dtype):
     require(float(value) == exact(row, row.dtype)[2], "logsumexp", *facts, value)
 
 
+def row_of(kind, n, rng):
+    spread, offset = 10 ** rng.uniform(-4, 1.5), rng.choice([0, 0, 1, -3, 100, 1e4, -1e6, 3e9])
+    if kind == "normal":
+        return offset + spread * rng.standard_normal(n)
+    if kind == "integers":
+        return offset + rng.integers(-4, 4, n)
+    if kind == "equal":
+        return np.full(n, offset)
+    if kind == "one far above":
+        return np.r_[offset, offset - rng.uniform(20, 100, n - 1)]
+    if kind == "odd":
+        return np.r_[1, rng.choice([0, -40, -100, -104, 1e-40, -3.5, -np.inf], n - 1)]
+    if kind == "powers":
+        return offset + 2.0 ** rng.uniform(-30, 6, n) * rng.choice([-1, 1], n)
+    return offset - rng.choice([0, 30, 200], n) + rng.choice([0, 2.0**-10], n)
+
+
 def random():
-    """Rows of all kinds: near and far apart, equal, with offsets, -inf, and numbers near 0."""
     rng = np.random.default_rng(5)
+    kinds = ["normal", "integers", "equal", "one far above", "odd", "powers", "steps"]
     for turn in range(600):
         n = int(rng.choice([1, 2, 3, 5, 8, 15, 16, 17, 33, 70]))
-        spread, offset = 10 ** rng.uniform(-4, 1.5), rng.choice([0, 0, 1, -3, 100, 1e4, -1e6, 3e9])
-        row = [
-            lambda: offset + spread * rng.standard_normal(n),
-            lambda: offset + rng.integers(-4, 4, n),
-            lambda: np.full(n, offset),
-            lambda: np.r_[offset, offset - rng.uniform(20, 100, n - 1)],
-            lambda: np.r_[1, rng.choice([0, -40, -100, -104, 1e-40, -3.5, -np.inf], n - 1)],
-            lambda: offset + 2.0 ** rng.uniform(-30, 6, n) * rng.choice([-1, 1], n),
-            lambda: offset - rng.choice([0, 30, 200], n) + rng.choice([0, 2.0**-10], n),
-        ][turn % 7]()
-        dtype = TYPES[turn % len(TYPES)]
+        row, dtype = row_of(kinds[turn % len(kinds)], n, rng), TYPES[turn % len(TYPES)]
         x = np.clip(row, -6e4, 6e4).astype(dtype) if dtype == np.float16 else row.astype(dtype)
         check_row(x, TYPES[int(rng.integers(len(TYPES)))])
 
@@ -109,6 +116,12 @@ def near():
                     require(same_bits(values, wanted), "top-k", place, n)
                     getattr(ons, function)(x, method="exact", out=x)
                     require(same_bits(x, y), "in place", place, n)
+    # numbers below the normal ones, which a float rounds to the middle of two
+    first, last = (int(np.float32(x).view(np.uint32)) for x in (-91, -92.5))
+    x = np.arange(first, last, dtype=np.uint32).view(np.float32)
+    e = np.exp(x.astype(np.longdouble))
+    y = ons.softmax(np.stack([np.zeros_like(x), x], 1), method="exact", dtype=BFLOAT16)[:, 1]
+    require((y.astype(float) == np.rint(e / (1 + e) * 2.0**133) * 2.0**-133).all(), "subnormal")
     for dtype in NARROW_DTYPES:
         x = np.arange(2**15, dtype=np.uint16).view(dtype)
         x = x[np.isfinite(x.astype(float))][::97]

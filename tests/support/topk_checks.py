@@ -20,8 +20,8 @@ METHODS = [cost.method for cost in ons.plan((9, 9), operation="softmax_topk", k=
 
 
 def check(x, k, axis, facts, log=False, dtype=None, **options):
-    """Every method gives exactly the k largest, in order, with the bits of softmax by method online, and exact
-    by method exact."""
+    """Every method gives exactly the k largest, in order, with the bits of softmax by method online, or
+    by exact for exact."""
     compute = oracle.compute_type(x.dtype, x.dtype if dtype is None else dtype)
     places = oracle.topk(x, k, axis, compute=compute, **options)
     for method in METHODS:

@@ -170,21 +170,27 @@ ROUNDED_TO_16_BITS(rounded_double, f64, 0x1.8p52)
 
 ONS_ALWAYS bool any_undecided(VEC a) { return V(above)(a, V(set)((T)INFINITY)) != 0; }
 
-/* Both ends of an interval, rounded; NaN where they differ. */
-ONS_ALWAYS VEC decided(wide low, wide high, const ons_rounding *to) {
-    if (to->bits < 24) {
-        /* at first with the error of a float */
-        const VEC v = V(narrow)(low.part);
-        const VEC done =
-            V(same)(rounded_float(v * V(set)(1 - 0x1p-22f), to->normal, to->least, to->cut_float),
-                    rounded_float(v * V(set)(1 + 0x1p-22f), to->normal, to->least, to->cut_float));
-        if (!any_undecided(done)) return done + V(set)(0);
-        EACH_PART {
-            low.part[k] = rounded_double(low.part[k], to->normal, to->least, to->cut);
-            high.part[k] = rounded_double(high.part[k], to->normal, to->least, to->cut);
-        }
+/* An interval from low to high, rounded to 16 bits; NaN where the rounded ends differ. */
+ONS_ALWAYS VEC decided_to_16_bits(wide low, wide high, const ons_rounding *to) {
+    /* At first with the error of a float. It is relative, so subnormal numbers are left out. */
+    const VEC v = V(narrow)(low.part);
+    const VEC subnormal = V(between)(v, V(set)(0), V(set)(0x1p-125f));
+    const VEC done =
+        V(same)(rounded_float(v * V(set)(1 - 0x1p-22f), to->normal, to->least, to->cut_float),
+                rounded_float(v * V(set)(1 + 0x1p-22f), to->normal, to->least, to->cut_float));
+    if (!any_undecided(done) && !V(any_outside)(subnormal, V(set)(0))) return done;
+    EACH_PART {
+        low.part[k] = rounded_double(low.part[k], to->normal, to->least, to->cut);
+        high.part[k] = rounded_double(high.part[k], to->normal, to->least, to->cut);
     }
-    return V(same)(V(narrow)(low.part), V(narrow)(high.part)) + V(set)(0); /* no -0 */
+    return V(same)(V(narrow)(low.part), V(narrow)(high.part));
+}
+
+/* The same for each type of result. 0 is +0. */
+ONS_ALWAYS VEC decided(wide low, wide high, const ons_rounding *to) {
+    const VEC done = to->bits < 24 ? decided_to_16_bits(low, high, to)
+                                   : V(same)(V(narrow)(low.part), V(narrow)(high.part));
+    return done + V(set)(0);
 }
 
 /* The results of n elements, NaN where a double cannot decide. Returns whether there is a NaN.
