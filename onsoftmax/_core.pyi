@@ -195,8 +195,9 @@ def softmax(
     axis : int, tuple of ints, or None
         The axis or axes that form a row. The last axis by default; None means all axes.
     method : str
-        One of methods(): naive, safe, online, fused or split; on a GPU also fused_warp, fused_block,
-        online_block, cluster and grid. auto chooses one for the shape (see plan()).
+        One of methods(): naive, safe, online, fused or split; on the CPU also exact; on a GPU also
+        fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape (see
+        plan()). exact gives the exact results, rounded once; float64 has no such method.
     dtype : dtype, optional
         The type of the result, one of the four. The arithmetic uses the wider type of input and
         result, and at least float32. Only `naive` works in the array's own type.
@@ -358,8 +359,9 @@ def log_softmax(
     axis : int, tuple of ints, or None
         The axis or axes that form a row. The last axis by default; None means all axes.
     method : str
-        One of methods(): naive, safe, online, fused or split; on a GPU also fused_warp, fused_block,
-        online_block, cluster and grid. auto chooses one for the shape (see plan()).
+        One of methods(): naive, safe, online, fused or split; on the CPU also exact; on a GPU also
+        fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape (see
+        plan()). exact gives the exact results, rounded once; float64 has no such method.
     dtype : dtype, optional
         The type of the result, one of the four. The arithmetic uses the wider type of input and
         result, and at least float32. Only `naive` works in the array's own type.
@@ -529,8 +531,9 @@ def logsumexp(
     keepdims : bool
         Whether the result keeps axis, with length 1.
     method : str
-        One of methods(): naive, safe, online, fused or split; on a GPU also fused_warp, fused_block,
-        online_block, cluster and grid. auto chooses one for the shape (see plan()).
+        One of methods(): naive, safe, online, fused or split; on the CPU also exact; on a GPU also
+        fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape (see
+        plan()). exact gives the exact results, rounded once; float64 has no such method.
     where : array of bool that broadcasts to the array, optional
         False excludes an element. The result is as if the element did not exist.
     scale : float, or array that broadcasts with length 1 along axis

@@ -20,15 +20,4 @@
     TERM(0x1.5555555555504p-3)  \
     TERM(0x1.000000000000bp-1)
 
-/* The same for e^r with n = rint(16 * x * log2(e)), beside a table of 2^(k / 16). */
-#define ONS_LN2_16_HIGH 0x1.62e42ffp-5
-#define ONS_LN2_16_LOW -0x1.718432a1b0e26p-39
-
-#define ONS_EXP_TERMS_16(TERM)  \
-    TERM(0x1.6c14bb6c9a7bfp-10) \
-    TERM(0x1.111240a85be00p-7)  \
-    TERM(0x1.55555559254f8p-5)  \
-    TERM(0x1.5555555487835p-3)  \
-    TERM(0x1.fffffffffffb4p-2)
-
 #endif

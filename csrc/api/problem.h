@@ -157,6 +157,7 @@ typedef struct {
     const char *measured;
     ons_form form;
     ons_dtype compute;    /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
+    bool in_double;       /* `exact`: elements have that type, but the arithmetic is in double */
     bool x_direct;        /* x is read in place; otherwise tile by tile through a buffer */
     bool y_direct;        /* y is written in place; otherwise likewise */
     bool stages_gradient; /* the gradient is not read in place */

@@ -15,22 +15,13 @@
 #ifndef ONS_TWO
 #define ONS_TWO_DEFAULT
 #include "state.h"
-#include <stdint.h>
-#include <string.h>
 
-ONS_INLINE double ons_power_of_two(double t) {
-    uint64_t bits;
-    memcpy(&bits, &t, sizeof bits);
-    bits <<= 52;
-    memcpy(&t, &bits, sizeof t);
-    return t;
-}
 #define ONS_TWO(name) ons_two_##name
 #define ONS_TWO_PAIR ons_two
 #define ONS_TWO_REAL double
 #define ONS_TWO_SET(a) (a)
 #define ONS_TWO_FMA fma
-#define ONS_TWO_POWER ons_power_of_two
+#define ONS_TWO_POWER(t) ldexp(1.0, (int)((t) - (0x1.8p52 + 1023)))
 #define ONS_TWO_INLINE ONS_INLINE
 #endif
 

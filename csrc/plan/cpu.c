@@ -173,8 +173,8 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     int outer = problem->dims - problem->reduced_dims, inner = problem->dims - 1;
     int64_t size = ons_dtype_size(problem->operand[ONS_X].dtype);
     int64_t fewest = problem->operand[ONS_X].dtype == plan->compute ? COLUMNS : COLUMNS_CONVERTED;
-    bool columns = plan->method != ONS_METHOD_exact && problem->reduced_dims == 1 && outer > 0 &&
-                   plan->N > 1 && problem->operand[ONS_X].stride[inner] != size &&
+    bool columns = !plan->in_double && problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
+                   problem->operand[ONS_X].stride[inner] != size &&
                    problem->operand[ONS_X].stride[outer - 1] == size &&
                    problem->extent[outer - 1] >= fewest;
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
@@ -187,8 +187,7 @@ static void choose_form_on_cpu(const ons_problem *problem, ons_plan *plan) {
     if (!columns && strip / row < most) most = strip / row;
     if (plan->k > 0)
         most = min_of(most, larger(1, CANDIDATES_BYTES / (16 * ons_candidates_room(plan))));
-    if (plan->method == ONS_METHOD_exact && plan->N > plan->tile)
-        most = 1; /* its sums keep no state */
+    if (plan->in_double && plan->N > plan->tile) most = 1; /* its sums keep no state */
     plan->width = width_of_rows(problem, plan, most);
     bool plain = !problem->operand[ONS_WHERE].data && problem->reduced_dims == 1;
     const ons_operand *gradient = &problem->operand[ONS_GRADIENT];
@@ -281,7 +280,7 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
     if (plan->whole_columns) plan->width = width_of_columns(problem, plan);
     plan->keeps_apart = info->on_chip == ONS_ROW_ON_CHIP && !gradient && !plan->whole_rows &&
                         !plan->whole_columns && !(direct && huge);
-    if (plan->method == ONS_METHOD_exact) plan->keeps_apart = keeps_doubles(machine, plan);
+    if (plan->in_double) plan->keeps_apart = keeps_doubles(machine, plan);
     int64_t tile = plan->tile < plan->N ? plan->tile : plan->N;
     plan->on_chip_bytes =
         ons_dtype_size(plan->compute) * (info->on_chip == ONS_ROW_ON_CHIP    ? plan->N

@@ -91,6 +91,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     if (operation->gradient)
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     if (operation->selects) plan->k = problem->k;
+    plan->in_double = method == ONS_METHOD_exact;
     plan->method = method;
     plan->reason = "asked for by name";
     const bool given = problem->operand[ONS_STATISTIC].data && !operation->selects;

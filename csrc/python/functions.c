@@ -55,11 +55,13 @@
     "cluster.\n"                                                                             \
     "    auto chooses one for the shape.\n"
 
-#define METHOD_TEXT                                                                         \
-    "method : str\n"                                                                        \
-    "    One of methods(): naive, safe, online, fused or split; on a GPU also fused_warp, " \
-    "fused_block,\n"                                                                        \
-    "    online_block, cluster and grid. auto chooses one for the shape (see plan()).\n"
+#define METHOD_TEXT                                                                                \
+    "method : str\n"                                                                               \
+    "    One of methods(): naive, safe, online, fused or split; on the CPU also exact; on a GPU "  \
+    "also\n"                                                                                       \
+    "    fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape " \
+    "(see\n"                                                                                       \
+    "    plan()). exact gives the exact results, rounded once; float64 has no such method.\n"
 
 #define DTYPE_AND_OUT                                                                            \
     "dtype : dtype, optional\n"                                                                  \

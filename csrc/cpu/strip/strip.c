@@ -49,7 +49,7 @@ static int64_t kept_bytes(const ons_plan *plan) {
     if (plan->whole_columns)
         return ONS_KEPT_STRIPS * plan->N * (ons_padded(plan->width * item_size(plan)) + 64) + 64 +
                strips_bytes(plan);
-    if (plan->keeps_apart && plan->method == ONS_METHOD_exact)
+    if (plan->keeps_apart && plan->in_double)
         return ons_padded((plan->N + ONS_ROUNDED_ROOM) * (int64_t)sizeof(double));
     return plan->keeps_apart ? room_bytes(plan, plan->N) : 0;
 }

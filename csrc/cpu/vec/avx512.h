@@ -173,6 +173,17 @@ ONS_ALWAYS f64_vec f64_power(f64_vec t) {
     return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52));
 }
 
+/* The constants of exponential.h for n = rint(16 * x * log2(e)). */
+#define ONS_LN2_16_HIGH 0x1.62e42ffp-5
+#define ONS_LN2_16_LOW -0x1.718432a1b0e26p-39
+
+#define ONS_EXP_TERMS_16(TERM)  \
+    TERM(0x1.6c14bb6c9a7bfp-10) \
+    TERM(0x1.111240a85be00p-7)  \
+    TERM(0x1.55555559254f8p-5)  \
+    TERM(0x1.5555555487835p-3)  \
+    TERM(0x1.fffffffffffb4p-2)
+
 /* The bits of 2^(k / 16), with k subtracted at the top of the fraction. */
 static const uint64_t ons_sixteenths[16] = {
     0x3ff0000000000000, 0x3fefb5586cf9890f, 0x3fef72b83c7d517b, 0x3fef387a6e756238,
