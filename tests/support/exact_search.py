@@ -1,5 +1,5 @@
-"""Compares method="exact" with long double over many random elements, and with mpmath where long double cannot
-decide. Prints what it found; exits with 1 if a result is wrong.
+"""Compares method="exact" with long double over many random elements, and with mpmath where long double
+cannot decide. Prints what it found; exits with 1 if a result is wrong.
 
 python exact_search.py ELEMENTS [SEED]
 """
