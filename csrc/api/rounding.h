@@ -50,7 +50,7 @@ ONS_INLINE double ons_two_to_odd(ons_two v) {
     int exponent;
     const double fraction = frexp(v.high, &exponent) * 0x1p53;
     if (fmod(fraction, 2.0) != 0.0) return v.high;
-    return nextafter(v.high, v.low > 0.0 ? INFINITY : -INFINITY);
+    return nextafter(v.high, v.low > 0.0 ? (double)INFINITY : -(double)INFINITY);
 }
 
 /* The rounded value if all numbers within the error have the same; else NaN. */

@@ -321,7 +321,7 @@ static bool is_packed(const ons_problem *problem) {
 }
 
 static bool has_row_form_alone(ons_method method, bool gradient) {
-    return method == ONS_METHOD_online_block ||
+    return method == ONS_METHOD_online_block || method == ONS_METHOD_exact ||
            (gradient && (method == ONS_METHOD_fused_warp || method == ONS_METHOD_cluster));
 }
 

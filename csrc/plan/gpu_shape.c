@@ -200,6 +200,22 @@ static void take_passes(const gpu_row *row, ons_plan *plan) {
     plan->blocks_a_row = 1;
 }
 
+/* Chunks of a thread in exact_held_kernel, if a row has few of them, and otherwise. */
+enum { EXACT_FEW_CHUNKS = 1, EXACT_CHUNKS = 4, EXACT_FEW_THREADS = 256, EXACT_THREADS = 1024 };
+
+/* A row that fits is held in the registers of a block. */
+static void take_exact(const gpu_row *row, ons_plan *plan) {
+    if (row->chunks > EXACT_THREADS * EXACT_CHUNKS) {
+        take_passes(row, plan);
+        return;
+    }
+    const int chunks = row->chunks <= EXACT_FEW_THREADS ? EXACT_FEW_CHUNKS : EXACT_CHUNKS;
+    plan->family = ONS_FAMILY_exact_held;
+    plan->threads = (int)ceil_div(ceil_div(row->chunks, chunks), WARP) * WARP;
+    plan->elements_a_thread = chunks * row->chunk;
+    plan->blocks_a_row = 1;
+}
+
 /* The number of parts of a row, their fewest and most chunks, and the most parts that are still
  * cheap to merge. */
 enum {
@@ -422,6 +438,7 @@ ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
         case ONS_METHOD_fused_block:
         case ONS_METHOD_online_block: take_block(row, plan); break;
         case ONS_METHOD_split: take_split(row, plan); break;
+        case ONS_METHOD_exact: take_exact(row, plan); break;
         case ONS_METHOD_cluster: status = take_cluster(row, as_it_is->contiguous, plan); break;
         case ONS_METHOD_grid: status = take_grid(row, plan); break;
         default: take_passes(row, plan);
