@@ -7,6 +7,7 @@
  *
  *   ONS_TWO_PAIR, ONS_TWO_REAL     the pair, and its halves' type, with C's operators
  *   ONS_TWO_SET, ONS_TWO_FMA       a constant; a * b + c, rounded once
+ *   ONS_TWO_TIMES                  a product that the compiler does not fuse with a sum
  *   ONS_TWO_POWER(t)               2^n from t = n + 1.5 * 2^52 + 1023
  *   ONS_TWO_INLINE                 how its functions are declared
  *
@@ -20,6 +21,11 @@
 #define ONS_TWO_PAIR ons_two
 #define ONS_TWO_REAL double
 #define ONS_TWO_SET(a) (a)
+#ifdef __CUDA_ARCH__
+#define ONS_TWO_TIMES __dmul_rn
+#else
+#define ONS_TWO_TIMES(a, b) ((a) * (b))
+#endif
 #define ONS_TWO_FMA fma
 #define ONS_TWO_POWER(t) ldexp(1.0, (int)((t) - (0x1.8p52 + 1023)))
 #define ONS_TWO_INLINE ONS_INLINE
@@ -41,7 +47,7 @@ ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(fast_sum)(ONS_TWO_REAL a, ONS_TWO_REAL b) {
     return exact;
 }
 ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(product)(ONS_TWO_REAL a, ONS_TWO_REAL b) {
-    const ONS_TWO_REAL product = a * b;
+    const ONS_TWO_REAL product = ONS_TWO_TIMES(a, b);
     const ONS_TWO_PAIR exact = {product, ONS_TWO_FMA(a, b, -product)};
     return exact;
 }
@@ -106,6 +112,7 @@ ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(exp)(ONS_TWO_PAIR x) {
 #undef ONS_TWO_REAL
 #undef ONS_TWO_SET
 #undef ONS_TWO_FMA
+#undef ONS_TWO_TIMES
 #undef ONS_TWO_POWER
 #undef ONS_TWO_INLINE
 

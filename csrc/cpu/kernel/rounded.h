@@ -12,6 +12,7 @@
 #define ONS_TWO_REAL f64_vec
 #define ONS_TWO_SET f64_set
 #define ONS_TWO_FMA(a, b, c) f64_rest(-(a), b, c)
+#define ONS_TWO_TIMES(a, b) ((a) * (b))
 #define ONS_TWO_POWER f64_power
 #define ONS_TWO_INLINE ONS_ALWAYS
 #include "../../api/two_doubles.h"
