@@ -66,7 +66,7 @@ __device__ __forceinline__ void decide(const ons_two_row &row, ons_dtype to, con
     float results[n];
 #pragma unroll
     for (int i = 0; i < n; i++) results[i] = y[i];
-    decide_in_two(&row, x, results, n, to, LOG);
+    decide_in_two(row, x, results, n, to, LOG);
 #pragma unroll
     for (int i = 0; i < n; i++) y[i] = results[i];
 }
@@ -90,9 +90,7 @@ __global__ void __launch_bounds__(1024)
     float again[N];
     auto two_doubles = [&] {
         row.template load<K, WARP>(chunk).take(again);
-        ons_two_row mine = ons_two_row_of((double)m);
-        add_in_two(&mine, again, N);
-        return whole_row_in_two(mine);
+        return whole_row_in_two(add_in_two(ons_two_row_of((double)m), again, N));
     };
     ons_rounded_row whole = {};
     if (isfinite(m)) {
@@ -107,8 +105,7 @@ __global__ void __launch_bounds__(1024)
     if constexpr (Ops::ONE_A_ROW) {
         float value = isfinite(m) ? (float)ons_rounded_logsumexp(&whole) : m;
         if (isfinite(m) && isnan(value)) {
-            const ons_two_row in_two = two_doubles();
-            value = value_in_two(&in_two, to);
+            value = value_in_two(two_doubles(), to);
         }
         if (team_of_row::writes()) row.put(value);
     } else {
@@ -153,7 +150,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
             float elements[N];
 #pragma unroll
             for (int i = 0; i < N; i++) elements[i] = x[i];
-            add_in_two(&mine, elements, N);
+            mine = add_in_two(mine, elements, N);
         });
         return whole_row_in_two(mine);
     };
@@ -171,8 +168,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     if constexpr (Ops::ONE_A_ROW) {
         float value = isfinite(m) ? (float)ons_rounded_logsumexp(&whole) : m;
         if (isfinite(m) && isnan(value)) {
-            const ons_two_row in_two = two_doubles();
-            value = value_in_two(&in_two, to);
+            value = value_in_two(two_doubles(), to);
         }
         if (team_of_row::writes()) row.put(value);
     } else {

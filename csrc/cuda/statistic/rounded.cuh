@@ -68,20 +68,22 @@ struct sum_in_two : sum_part<sum_in_two> {
 };
 
 /* What few rows need is called, with elements in local memory, so that all others stay in
- * registers. The second replaces the results that are NaN. */
-static __device__ __noinline__ void add_in_two(ons_two_row *row, const float *x, int n) {
-    for (int i = 0; i < n; i++) ons_two_row_add(row, (double)x[i]);
+ * registers. The second replaces the results that are NaN. Rows are passed by value: given their
+ * address, nvcc 13 once put a row and the results at the same place. */
+static __device__ __noinline__ ons_two_row add_in_two(ons_two_row row, const float *x, int n) {
+    for (int i = 0; i < n; i++) ons_two_row_add(&row, (double)x[i]);
+    return row;
 }
-static __device__ __noinline__ void decide_in_two(const ons_two_row *row, const float *x, float *y,
-                                                  int n, ons_dtype to, bool log) {
+static __device__ __noinline__ void decide_in_two(ons_two_row row, const float *x, float *y, int n,
+                                                  ons_dtype to, bool log) {
     const ons_rounding rounding = ons_rounding_to(to);
     for (int i = 0; i < n; i++)
         if (isnan(y[i]))
-            y[i] = (float)(log ? ons_two_log_softmax(row, (double)x[i], rounding)
-                               : ons_two_softmax(row, (double)x[i], rounding));
+            y[i] = (float)(log ? ons_two_log_softmax(&row, (double)x[i], rounding)
+                               : ons_two_softmax(&row, (double)x[i], rounding));
 }
-static __device__ __noinline__ float value_in_two(const ons_two_row *row, ons_dtype to) {
-    return (float)ons_two_logsumexp(row, ons_rounding_to(to));
+static __device__ __noinline__ float value_in_two(ons_two_row row, ons_dtype to) {
+    return (float)ons_two_logsumexp(&row, ons_rounding_to(to));
 }
 static __device__ __noinline__ float decided_in_double(double v, ons_dtype to) {
     return (float)ons_decided(v, ONS_ROUNDED_ERROR * fabs(v), ons_rounding_to(to));
