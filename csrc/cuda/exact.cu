@@ -229,7 +229,7 @@ ons_status launch_exact(const launch_request &request) {
 ons_status launch_exact_held(const launch_request &request) {
     return with_float_rows<ONS_FAMILY_exact_held>(request, [&](auto ops, auto rows) {
         using Rows = typename decltype(rows)::Rows;
-        return with_constant<1, 4>(request.plan->elements_a_thread / Rows::V, [&](auto K) {
+        return with_constant<1, 2, 4>(request.plan->elements_a_thread / Rows::V, [&](auto K) {
             return launch_strips(request, {1, request.plan->threads},
                                  exact_held_kernel<decltype(ops), Rows, decltype(K)::value>,
                                  rows.arguments);

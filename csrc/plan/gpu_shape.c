@@ -200,19 +200,20 @@ static void take_passes(const gpu_row *row, ons_plan *plan) {
     plan->blocks_a_row = 1;
 }
 
-/* Chunks of a thread in exact_held_kernel, if a row has few of them, and otherwise. */
-enum { EXACT_FEW_CHUNKS = 1, EXACT_CHUNKS = 4, EXACT_FEW_THREADS = 256, EXACT_THREADS = 1024 };
+/* The most chunks of a thread in exact_held_kernel, and threads of its block. */
+enum { EXACT_CHUNKS = 4, EXACT_THREADS = 1024 };
 
-/* A row that fits is held in the registers of a block. */
+/* A row that fits is held in the registers of a block. A warp alone has the fewest chunks that hold the row, since
+ * each thread computes the constants of the row. */
 static void take_exact(const gpu_row *row, ons_plan *plan) {
     if (row->chunks > EXACT_THREADS * EXACT_CHUNKS) {
         take_passes(row, plan);
         return;
     }
-    const int chunks = row->chunks <= EXACT_FEW_THREADS ? EXACT_FEW_CHUNKS : EXACT_CHUNKS;
+    const int64_t chunks = min_of(EXACT_CHUNKS, power_of_two_from(ceil_div(row->chunks, WARP)));
     plan->family = ONS_FAMILY_exact_held;
     plan->threads = (int)ceil_div(ceil_div(row->chunks, chunks), WARP) * WARP;
-    plan->elements_a_thread = chunks * row->chunk;
+    plan->elements_a_thread = (int)(chunks * row->chunk);
     plan->blocks_a_row = 1;
 }
 
