@@ -34,10 +34,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Cliff:
-    """A length of row at which another method takes over."""
+    """A row length at which another method takes over."""
 
     N: int
-    """The last length of `method`."""
+    """The longest row for which auto takes `method`."""
     method: str
     """The method up to N."""
     bytes_an_element: float
@@ -45,4 +45,4 @@ class Cliff:
     then: str
     """The method from N + 1 on."""
     bytes_an_element_then: float
-    """The same from N + 1 on."""
+    """Bytes moved through main memory for each element, from N + 1 on."""
