@@ -117,8 +117,8 @@ def _refuse_lengths(given: Any) -> None:
     if isinstance(given, list) and given and all(type(length) is int for length in given):
         shape = tuple(given)
         raise TypeError(
-            f"got the list {given!r}: expected an array, or a shape as a tuple, {shape!r}; for a row with "
-            "these elements pass numpy.array of it"
+            f"got the list {given!r}: expected an array, or a shape as a tuple, {shape!r}. For a row with "
+            "these elements, pass the list as a NumPy array"
         )
 
 

@@ -129,7 +129,7 @@ class Normalizer(Generic[_Kind]):
         if not _same_scale(self.scale, other.scale):
             one = ", the same object" if gpu_of(self.scale) is not None else ""
             raise ValueError(
-                f"other has scale {other.scale!r}: expected this Normalizer's, {self.scale!r}{one}"
+                f"other has scale {other.scale!r}: expected this Normalizer's scale, {self.scale!r}{one}"
             )
         if None not in (self.dtype, other.dtype) and self.dtype != other.dtype:
             raise ValueError(f"other is of {other.dtype} rows: expected this Normalizer's type, {self.dtype}")

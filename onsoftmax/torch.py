@@ -140,7 +140,7 @@ def softmax_topk(
     if return_normalizer:
         raise ValueError(
             "return_normalizer is given, and torch's operators do the work here (gradients, transforms, "
-            "torch.compile): expected softmax_topk without it, and logsumexp beside it"
+            "torch.compile): call softmax_topk without it, and logsumexp for the normalizer's logarithm"
         )
     check_tensor(array)
     if axis is None:

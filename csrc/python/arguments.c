@@ -39,8 +39,7 @@ static void refuse_method(ons_method method, const ons_problem *problem, PyObjec
         where = on_cpu ? " on the CPU" : " on a GPU";
     if (*where && on_cpu && !ons_methods[method].on_cpu)
         PyErr_Format(PyExc_ValueError,
-                     "method '%s' runs on CUDA arrays alone (%s), and this array is on the "
-                     "CPU: %U",
+                     "method '%s' runs only on CUDA arrays (%s), and this array is on the CPU: %U",
                      ons_method_name(method), ons_methods[method].summary, names);
     else
         PyErr_Format(PyExc_ValueError, "method '%s' does no %s%s: %U", ons_method_name(method),
@@ -66,7 +65,7 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
         if (names)
             PyErr_Format(PyExc_ValueError,
                          "method '%s' holds rows of at most %lld elements of this type on this "
-                         "GPU, and these have %lld: %U",
+                         "GPU, and these rows have %lld: %U",
                          ons_method_name(method), (long long)plan->longest_row, (long long)plan->N,
                          names);
         break;

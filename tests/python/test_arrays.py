@@ -187,7 +187,7 @@ def copied_capsule(x):
 def test_a_copy_is_no_out():
     """A result in it would be lost. As an input it is like any other array."""
     copy = np.zeros_like(VALUES)
-    with pytest.raises(ValueError, match=r"out.*as a copy.*expected an array that shows its own memory"):
+    with pytest.raises(ValueError, match=r"a copy of out.*expected an array that shares its own memory"):
         ons.softmax(VALUES, out=copied_capsule(copy))
     assert not copy.any()
     assert same_bits(ons.softmax(copied_capsule(VALUES)), ons.softmax(VALUES))

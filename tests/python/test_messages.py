@@ -154,13 +154,13 @@ MISTAKES = [
     (
         lambda: ons.plan((1, 2**33), operation="softmax_topk", k=4, device="L4"),
         ValueError,
-        "method 'auto' holds rows of at most 4294901760 elements of this type on this GPU, and these have "
-        "8589934592: no method takes them",
+        "method 'auto' holds rows of at most 4294901760 elements of this type on this GPU, and these rows "
+        "have 8589934592: no method takes them",
     ),
     (
         lambda: ons.plan((1, 2**19), method="fused_block", device="H100"),
         ValueError,
-        "and these have 524288: use one of auto, naive, safe, online, split, cluster, grid",
+        "and these rows have 524288: use one of auto, naive, safe, online, split, cluster, grid",
     ),
 ]
 
