@@ -1,5 +1,6 @@
-/* log_softmax_backward.h - the backward step of log_softmax. For y = log_softmax(x) and the loss's
- * gradient dy of y, the loss's gradient of x is dy - e^y * sum(dy). */
+/* log_softmax_backward.h - the backward step of log_softmax. Let y = log_softmax(x), and let dy be
+ * the gradient of the loss with respect to y. The gradient with respect to x is dy - e^y *
+ * sum(dy). */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(log_softmax_backward, GRADIENT, NOTHING, 0.0, "dy - exp(y) * sum(dy)")

@@ -1,5 +1,5 @@
-/* softmax_backward.h - the backward step of softmax. For y = softmax(x) and the loss's gradient dy
- * of y, the loss's gradient of x is y * (dy - sum(dy * y)). */
+/* softmax_backward.h - the backward step of softmax. Let y = softmax(x), and let dy be the gradient
+ * of the loss with respect to y. The gradient with respect to x is y * (dy - sum(dy * y)). */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(softmax_backward, GRADIENT, NOTHING, 0.0, "y * (dy - sum(dy * y))")

@@ -1,4 +1,5 @@
-/* arguments.c - the arguments of the functions, and status -> exception. */
+/* arguments.c - reads the arguments of the functions, and raises the exception that belongs to a
+ * status. */
 #include "arguments.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* call.c - the call of an operation: arrays to views, views to a problem, the run, the result. */
+/* call.c - calls an operation: makes views of the arrays and a problem of the views, runs it, and
+ * returns the result. */
 #include "call_views.h"
 
 #include "../api/packed.h"

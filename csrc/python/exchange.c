@@ -1,5 +1,6 @@
-/* exchange.c - any array -> view, and the result -> the caller's own type. A few lines of Python in
- * _libraries do what only another library can do (a conversion, a JAX array from memory). */
+/* exchange.c - makes a view of any array, and converts the result to the caller's own type. A few
+ * lines of Python in _libraries do what only another library can do (a conversion, a JAX array from
+ * memory). */
 #include "views.h"
 
 static bool is_scalar(PyObject *object) {

@@ -1,5 +1,6 @@
-/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain, as a tuple (m, c, d, d_low). Makes
- * it from elements, merges two, and converts it to the form of the papers. */
+/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain, as a tuple (m, c, d, d_low). The
+ * functions make a pair from elements, merge two pairs, and convert a pair to the form of the
+ * papers. */
 #include "pairs.h"
 
 #include "../api/exponential.h"

@@ -1,5 +1,5 @@
-/* traced.c - functions for onsoftmax/jax.py for arrays that have no values yet: the checks of a
- * call, and the target that XLA will call. */
+/* traced.c - functions that onsoftmax/jax.py calls with arrays that have no values yet: the checks
+ * of a call, and the target that XLA will call. */
 #include "call_views.h"
 
 #include "../xla/ffi.h"

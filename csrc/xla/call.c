@@ -8,11 +8,11 @@
  *   method, num_threads, scale   as in Python; scale if no argument is one
  *   flags        ONS_XLA_LOG and the others of ffi.h
  *
- * An argument has as many dimensions as the result. If it has length 1 along a dimension and the
- * result has more, its element is used for all: vmap passes arguments that it does not map like
- * this. A result with one value a row has length 1 along the axes. States and pairs are float64 in
- * memory, but have type uint32, since JAX by default has no float64. Their words are in a last
- * dimension of their own. */
+ * An argument has as many dimensions as the result. If an argument has length 1 along a dimension
+ * and the result is longer, its one element serves for all. vmap passes arguments that it does not
+ * map in this form. A result with one value a row has length 1 along the axes. States and pairs are
+ * float64 in memory, but have type uint32, since JAX by default has no float64. Their words are in
+ * a last dimension of their own. */
 #include "ffi.h"
 
 #include <stdlib.h>
