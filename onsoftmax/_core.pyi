@@ -741,10 +741,10 @@ def softmax_backward(
         on a GPU give a DeviceArray.
         A row whose output has a NaN is NaN. softmax gives such an output for a row with
         nothing but -inf. An excluded element's result is 0. The error of a float64 result,
-        and of a float32 result on a GPU, is at most 4 eps times the larger of |output *
-        grad| and |output * sum|. The error of a float32 result on the CPU is at most 4 eps
-        times |output| times the larger of |grad| and sum(|grad * output|). With a scale it
-        is at most 5 eps times that.
+        and of a float32 result on a GPU, is at most 4 eps times the larger of
+        |output * grad| and |output * sum|. The error of a float32 result on the CPU is at
+        most 4 eps times |output| times the larger of |grad| and sum(|grad * output|). With
+        a scale it is at most 5 eps times that.
 
     Raises
     ------
@@ -1096,7 +1096,7 @@ def softmax_topk(
         False excludes an element. An excluded element comes after all other elements, even
         after -inf. Its value is 0, or -inf with log.
     scale : float, or array that broadcasts with length 1 along axis
-        Multiplies the logits first. A negative scale reverses the order.
+        The logits are multiplied by scale first. A negative scale reverses the order.
     stream, num_threads
         As softmax takes them.
 

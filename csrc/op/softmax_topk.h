@@ -39,7 +39,7 @@ ONS_OPERATION_IN_PYTHON(
     "    False excludes an element. An excluded element comes after all other elements, even\n"
     "    after -inf. Its value is 0, or -inf with log.\n"
     "scale : float, or array that broadcasts with length 1 along axis\n"
-    "    Multiplies the logits first. A negative scale reverses the order.\n"
+    "    The logits are multiplied by scale first. A negative scale reverses the order.\n"
     "stream, num_threads\n"
     "    As softmax takes them.\n"
     "\n"
