@@ -43,8 +43,9 @@ static void refuse_method(ons_method method, const ons_problem *problem, PyObjec
                      "method '%s' runs only on CUDA arrays (%s), and this array is on the CPU: %U",
                      ons_method_name(method), ons_methods[method].summary, names);
     else
-        PyErr_Format(PyExc_ValueError, "method '%s' does no %s%s: %U", ons_method_name(method),
-                     ons_operations[problem->operation].name, where, names);
+        PyErr_Format(PyExc_ValueError, "method '%s' cannot compute %s%s: %U",
+                     ons_method_name(method), ons_operations[problem->operation].name, where,
+                     names);
 }
 
 void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
@@ -123,7 +124,7 @@ int ons_take_arguments(const ons_signature *takes, PyObject *const *args, Py_ssi
     }
     if (count > first + selects + 1) {
         PyErr_Format(PyExc_TypeError,
-                     "%s() takes %s%s and an axis by position, %zd values were given", function,
+                     "%s() takes %s%s and an axis by position, but %zd values were given", function,
                      what, first == 1 ? "" : ",", count);
         return -1;
     }

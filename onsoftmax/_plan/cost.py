@@ -21,8 +21,9 @@ class Cost:
     measured_seconds: float | None = None
     """As in Plan."""
     most_x_copy: float | None = None
-    """On a GPU, the largest share of a copy's speed that the bytes through memory allow. None on the CPU: a
-    copy there reads what it overwrites, and a method that writes past the caches does not."""
+    """On a GPU, the largest share of a copy's speed that the bytes through memory allow. None on the CPU.
+    There a copy also reads the memory that it overwrites, but a method that writes past the caches does
+    not."""
     least_bytes: int | None = None
     """The bytes that must pass through main memory: bytes_moved without the reads that a GPU's L2 serves."""
     launch_seconds: float | None = None
