@@ -9,6 +9,8 @@ const STREAMS = {
   naive: [["The sum of e\u02e3. No maximum keeps it small", "d"], ["Read again, divide, write", "d"]],
   safe: [["The maximum m", "m"], ["Read again: the sum of e\u02e3\u207b\u1d50", "m d"],
     ["Read a third time, divide, write", "m d"]],
+  exact: [["The maximum m", "m"], ["Read again: the sum of e\u02e3\u207b\u1d50, in double", "m d"],
+    ["Read a third time, divide in double, round once, write", "m d"]],
   online: [["The running pair: m may rise, d is rescaled", "m d"], ["Read again, divide, write", "m d"]],
   split: [["Each part is read, with a pair of its own", "m d"], ["Read again, divide, write", "m d"]],
 };
