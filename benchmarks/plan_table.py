@@ -63,9 +63,8 @@ def table(document: dict[str, Any]) -> str:
         return {int(key): value for key, value in mapping.items()}
 
     lines = [
-        f"/* plan/measured_times.def - made by benchmarks/plan_table.py. {document['gpu']}, {document['date']}."
-        "\n * TIME(log2 of the number of rows, time in units of 10 ns). For the copy it is log2 of the bytes"
-        " read. */",
+        f"/* plan/measured_times.def - by benchmarks/plan_table.py. {document['gpu']}, {document['date']}.",
+        " * TIME(log2 of the number of rows, time in 10 ns); for the copy, log2 of the bytes read. */",
         "#ifdef ONS_COPY_TIMES",
         times(numbers(document["copy"])),
         "#endif",
