@@ -64,7 +64,7 @@ def table(document: dict[str, Any]) -> str:
 
     lines = [
         f"/* plan/measured_times.def - by benchmarks/plan_table.py. {document['gpu']}, {document['date']}.",
-        " * TIME(log2 of the rows, time in units of 10 ns); of the copy log2 of the bytes read. */",
+        " * TIME(log2 of the number of rows, time in 10 ns); for the copy, log2 of the bytes read. */",
         "#ifdef ONS_COPY_TIMES",
         times(numbers(document["copy"])),
         "#endif",

@@ -50,12 +50,14 @@ DTYPES: tuple[str, ...]
 
 @final
 class DeviceArray:
-    """An array on a GPU in memory of onsoftmax's own, in C order.
+    """An array on a GPU, in C order. Its memory belongs to onsoftmax.
 
-    softmax gives one for a GPU array of no library that it knows; torch, CuPy and JAX arrays
-    give their own kind. Hand it on by DLPack (torch.from_dlpack, cupy.from_dlpack,
-    jax.dlpack.from_dlpack) or by the CUDA Array Interface (numba), give it to softmax as the
-    array or as out, or copy_to_host(). It cannot be made, pickled or copied by copy.
+    softmax returns a DeviceArray for a GPU array of an unknown library. torch, CuPy and JAX
+    arrays give an array of their own library. Other libraries take a DeviceArray by DLPack
+    (torch.from_dlpack, cupy.from_dlpack, jax.dlpack.from_dlpack) or by the CUDA Array
+    Interface (numba). softmax takes it as the array or as out. copy_to_host() makes a NumPy
+    array of it. You cannot make a DeviceArray yourself, pickle it, or copy it with the
+    module copy.
     """
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,7 +73,9 @@ class DeviceArray:
         """ "cuda:0" for the first GPU."""
     @property
     def stream(self) -> int:
-        """CUDA's handle of the stream that the array is written and freed on; 0: the legacy default one."""
+        """CUDA's handle of the stream on which the array is written and freed. 0 is the legacy default
+        stream.
+        """
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
@@ -83,7 +87,7 @@ class DeviceArray:
         """Bytes of all elements."""
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """CUDA Array Interface, version 3; none for bfloat16, which has no name there."""
+        """CUDA Array Interface, version 3. AttributeError for bfloat16, which has no name there."""
     def __dlpack__(
         self,
         stream: Any = None,
@@ -92,11 +96,15 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule, as the array API standard has it; ready in the order of stream."""
+        """A DLPack capsule, as in the array API standard. Work that comes later on stream sees the
+        contents of the array.
+        """
     def __dlpack_device__(self) -> tuple[int, int]:
         """(2, n): CUDA, and the number of the GPU."""
     def copy_to_host(self) -> NDArray[Any]:
-        """A NumPy array with the same elements; waits for the GPU. bfloat16 needs ml_dtypes."""
+        """Waits for the GPU and returns a NumPy array with the same elements. bfloat16 needs
+        ml_dtypes.
+        """
 
 @overload  # a result of the array's type, of dtype, or of out's type
 def softmax(
@@ -187,11 +195,12 @@ def softmax(
     Parameters
     ----------
     array : array_like, any shape
-        Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a list or a
-        number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,
+        Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a
+        list or a number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,
         ``__cuda_array_interface__`` or ``__array__``.
-        float16, bfloat16, float32 or float64. Integers and bool become the library's default float.
-        The work is done on the array's device, the CPU or a GPU. The array is not written to.
+        The type is float16, bfloat16, float32 or float64. Integers and bools become the
+        default float of the array's library.
+        The call runs on the array's device, the CPU or a GPU. It does not change the array.
     axis : int, tuple of ints, or None
         The axis or axes that form a row. The last axis by default; None means all axes.
     method : str
@@ -199,60 +208,67 @@ def softmax(
         fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape (see
         plan()). exact gives the exact results, rounded once; float64 has no such method.
     dtype : dtype, optional
-        The type of the result, one of the four. The arithmetic uses the wider type of input and
-        result, and at least float32. Only `naive` works in the array's own type.
+        The type of the result: float16, bfloat16, float32 or float64. The arithmetic uses
+        the wider type of the array and the result, and at least float32. Only `naive` works
+        in the array's own type.
     out : array of the same shape, optional
-        Array that receives the result and is returned. It may be the input itself or overlap it.
-        `out`, `where` and an array `scale` must be on the input's device.
+        Array that receives the result and is returned. It may be the input itself or
+        overlap it. `out`, `where` and an array `scale` must be on the input's device.
     where : array of bool that broadcasts to the array, optional
         False excludes an element. The result is as if the element did not exist.
     scale : float, or array that broadcasts with length 1 along axis
-        Multiplies the logits first, as 1 / temperature does. The product is rounded once.
+        The logits are multiplied by scale first. 1 / temperature is a typical scale. Each
+        product is rounded once.
     stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional
-        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the legacy
-        default stream. By default it is the current stream of torch or CuPy, or the stream of a
-        DeviceArray or of the CUDA Array Interface, else the legacy default stream. The call does not
-        wait for the GPU.
+        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the
+        legacy default stream. By default it is the current stream of torch or CuPy for
+        their arrays, and the array's own stream for a DeviceArray or the CUDA Array
+        Interface. For other arrays it is the legacy default stream. The call does not wait
+        for the GPU.
     num_threads : int, optional
-        The most threads to use, for a CPU array only; get_num_threads() by default. The number does
-        not change the result.
+        The largest number of threads to use, for a CPU array only. The default is
+        get_num_threads(). The number does not change the result.
 
     Returns
     -------
     array of the input's shape and kind
-        A NumPy array for NumPy, torch for torch, CuPy for CuPy, JAX for JAX. For other arrays on a GPU it
-        is a DeviceArray.
-        Along axis it sums to 1. A row with a NaN or +inf, or with nothing but -inf, is NaN; an excluded
-        element's result is 0. On the CPU float32 and float64 lie within 4 eps of the exact value; float16
-        and bfloat16 are the float32 result rounded once, to nearest even, and of float64 input the
-        float64 result rounded once.
+        A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays
+        on a GPU give a DeviceArray.
+        The elements of a row sum to 1. A row with a NaN or +inf, or with nothing but -inf,
+        is NaN. An excluded element's result is 0. On the CPU a float32 or float64 result
+        lies within 4 eps of the exact value. A float16 or bfloat16 result is the float32
+        result, rounded once, to nearest even. If the input is float64, it is the float64
+        result, rounded once.
 
     Raises
     ------
     AxisError
         axis is out of bounds.
     ValueError
-        The method is unknown, or this device or row length cannot run it. The shape of out, where or
-        scale does not fit. An int scale is above float64. The arrays are on different devices. out is
-        read-only, is a copy, or has elements that overlap. out and dtype disagree. A CPU array has a
-        stream; a GPU array has num_threads, or num_threads is below 1.
+        The method is unknown, or cannot run on this device or with rows of this length. The
+        shape of out, where or scale does not fit. An int scale is too large for a float64.
+        The arrays are on different devices. out is read-only, has elements that overlap, or
+        comes by DLPack as a copy. out has another type than dtype. stream is given for a
+        CPU array, or num_threads for a GPU array. num_threads is below 1.
     TypeError
-        A longdouble, complex, object, string or masked array; a mask that is not bool; an object that
-        is not a CUDA stream; out with a JAX tracer; a float64 result in JAX without jax_enable_x64.
+        An array is longdouble, complex, object, string or masked. The mask is not bool.
+        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
+        float64 in JAX without jax_enable_x64.
     BufferError
-        A DLPack capsule that was used already, or has an unknown version or device.
+        A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
-        A GPU array, but the build has no CUDA, or there is no driver or no GPU. An error of CUDA. A
-        tensor with a tangent, or with a gradient that does not flow through this function. An array
-        that the conversion of another argument reshapes or moves.
+        An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
+        GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
+        through this function. The conversion of another argument reshapes or moves an
+        array.
     MemoryError
         There is no memory for the result or the scratch.
 
     References
     ----------
-    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018):
-    naive, safe and online are its algorithms 1 to 3 (pages 2 and 3), split is its section 3.1 (page
-    4).
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax,
+    arXiv:1805.02867 (2018): naive, safe and online are its algorithms 1 to 3 (pages 2 and
+    3), split is its section 3.1 (page 4).
 
     Examples
     --------
@@ -345,17 +361,18 @@ def log_softmax(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> NDArray[np.floating[Any]] | Any:
-    """scale * array - log(sum(exp(scale * array))) along axis: the logarithm of softmax, without its
-    underflow.
+    """scale * array - log(sum(exp(scale * array))) along axis: the logarithm of softmax. It
+    does not underflow as softmax does.
 
     Parameters
     ----------
     array : array_like, any shape
-        Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a list or a
-        number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,
+        Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a
+        list or a number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,
         ``__cuda_array_interface__`` or ``__array__``.
-        float16, bfloat16, float32 or float64. Integers and bool become the library's default float.
-        The work is done on the array's device, the CPU or a GPU. The array is not written to.
+        The type is float16, bfloat16, float32 or float64. Integers and bools become the
+        default float of the array's library.
+        The call runs on the array's device, the CPU or a GPU. It does not change the array.
     axis : int, tuple of ints, or None
         The axis or axes that form a row. The last axis by default; None means all axes.
     method : str
@@ -363,58 +380,65 @@ def log_softmax(
         fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape (see
         plan()). exact gives the exact results, rounded once; float64 has no such method.
     dtype : dtype, optional
-        The type of the result, one of the four. The arithmetic uses the wider type of input and
-        result, and at least float32. Only `naive` works in the array's own type.
+        The type of the result: float16, bfloat16, float32 or float64. The arithmetic uses
+        the wider type of the array and the result, and at least float32. Only `naive` works
+        in the array's own type.
     out : array of the same shape, optional
-        Array that receives the result and is returned. It may be the input itself or overlap it.
-        `out`, `where` and an array `scale` must be on the input's device.
+        Array that receives the result and is returned. It may be the input itself or
+        overlap it. `out`, `where` and an array `scale` must be on the input's device.
     where : array of bool that broadcasts to the array, optional
         False excludes an element. The result is as if the element did not exist.
     scale : float, or array that broadcasts with length 1 along axis
-        Multiplies the logits first, as 1 / temperature does. The product is rounded once.
+        The logits are multiplied by scale first. 1 / temperature is a typical scale. Each
+        product is rounded once.
     stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional
-        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the legacy
-        default stream. By default it is the current stream of torch or CuPy, or the stream of a
-        DeviceArray or of the CUDA Array Interface, else the legacy default stream. The call does not
-        wait for the GPU.
+        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the
+        legacy default stream. By default it is the current stream of torch or CuPy for
+        their arrays, and the array's own stream for a DeviceArray or the CUDA Array
+        Interface. For other arrays it is the legacy default stream. The call does not wait
+        for the GPU.
     num_threads : int, optional
-        The most threads to use, for a CPU array only; get_num_threads() by default. The number does
-        not change the result.
+        The largest number of threads to use, for a CPU array only. The default is
+        get_num_threads(). The number does not change the result.
 
     Returns
     -------
     array of the input's shape and kind
-        A NumPy array for NumPy, torch for torch, CuPy for CuPy, JAX for JAX. For other arrays on a GPU it
-        is a DeviceArray.
-        A row with a NaN or +inf, or with nothing but -inf, is NaN; an excluded element's result is -inf.
-        float32 and float64 lie within about 2 eps of max(1, abs(result)); 16 bits are that rounded once.
+        A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays
+        on a GPU give a DeviceArray.
+        A row with a NaN or +inf, or with nothing but -inf, is NaN. An excluded element's
+        result is -inf. The error of a float32 or float64 result is at most about 2 eps
+        times max(1, abs(result)). A 16-bit result is such a result, rounded once.
 
     Raises
     ------
     AxisError
         axis is out of bounds.
     ValueError
-        The method is unknown, or this device or row length cannot run it. The shape of out, where or
-        scale does not fit. An int scale is above float64. The arrays are on different devices. out is
-        read-only, is a copy, or has elements that overlap. out and dtype disagree. A CPU array has a
-        stream; a GPU array has num_threads, or num_threads is below 1.
+        The method is unknown, or cannot run on this device or with rows of this length. The
+        shape of out, where or scale does not fit. An int scale is too large for a float64.
+        The arrays are on different devices. out is read-only, has elements that overlap, or
+        comes by DLPack as a copy. out has another type than dtype. stream is given for a
+        CPU array, or num_threads for a GPU array. num_threads is below 1.
     TypeError
-        A longdouble, complex, object, string or masked array; a mask that is not bool; an object that
-        is not a CUDA stream; out with a JAX tracer; a float64 result in JAX without jax_enable_x64.
+        An array is longdouble, complex, object, string or masked. The mask is not bool.
+        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
+        float64 in JAX without jax_enable_x64.
     BufferError
-        A DLPack capsule that was used already, or has an unknown version or device.
+        A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
-        A GPU array, but the build has no CUDA, or there is no driver or no GPU. An error of CUDA. A
-        tensor with a tangent, or with a gradient that does not flow through this function. An array
-        that the conversion of another argument reshapes or moves.
+        An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
+        GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
+        through this function. The conversion of another argument reshapes or moves an
+        array.
     MemoryError
         There is no memory for the result or the scratch.
 
     References
     ----------
-    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018):
-    naive, safe and online are its algorithms 1 to 3 (pages 2 and 3), split is its section 3.1 (page
-    4).
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax,
+    arXiv:1805.02867 (2018): naive, safe and online are its algorithms 1 to 3 (pages 2 and
+    3), split is its section 3.1 (page 4).
 
     Examples
     --------
@@ -521,11 +545,12 @@ def logsumexp(
     Parameters
     ----------
     array : array_like, any shape
-        Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a list or a
-        number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,
+        Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a
+        list or a number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,
         ``__cuda_array_interface__`` or ``__array__``.
-        float16, bfloat16, float32 or float64. Integers and bool become the library's default float.
-        The work is done on the array's device, the CPU or a GPU. The array is not written to.
+        The type is float16, bfloat16, float32 or float64. Integers and bools become the
+        default float of the array's library.
+        The call runs on the array's device, the CPU or a GPU. It does not change the array.
     axis : int, tuple of ints, or None
         The axis or axes that form a row. The last axis by default; None means all axes.
     keepdims : bool
@@ -537,51 +562,57 @@ def logsumexp(
     where : array of bool that broadcasts to the array, optional
         False excludes an element. The result is as if the element did not exist.
     scale : float, or array that broadcasts with length 1 along axis
-        Multiplies the logits first, as 1 / temperature does. The product is rounded once.
+        The logits are multiplied by scale first. 1 / temperature is a typical scale. Each
+        product is rounded once.
     stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional
-        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the legacy
-        default stream. By default it is the current stream of torch or CuPy, or the stream of a
-        DeviceArray or of the CUDA Array Interface, else the legacy default stream. The call does not
-        wait for the GPU.
+        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the
+        legacy default stream. By default it is the current stream of torch or CuPy for
+        their arrays, and the array's own stream for a DeviceArray or the CUDA Array
+        Interface. For other arrays it is the legacy default stream. The call does not wait
+        for the GPU.
     num_threads : int, optional
-        The most threads to use, for a CPU array only; get_num_threads() by default. The number does
-        not change the result.
+        The largest number of threads to use, for a CPU array only. The default is
+        get_num_threads(). The number does not change the result.
 
     Returns
     -------
     array of the input's shape without axis, and of its kind and type
-        A NumPy array for NumPy, torch for torch, CuPy for CuPy, JAX for JAX. For other arrays on a GPU it
-        is a DeviceArray.
-        A number where it has no dimension. A row with a NaN gives NaN, one with +inf and no NaN +inf, one
-        with nothing, or nothing but -inf, -inf. float32 and float64 lie within about 2 eps of max(1,
-        abs(result)); 16 bits are that rounded once.
+        A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays
+        on a GPU give a DeviceArray.
+        If no dimension is left, the result is a number. A row with a NaN gives NaN. A row
+        with +inf and no NaN gives +inf. A row without elements, or with nothing but -inf,
+        gives -inf. The error of a float32 or float64 result is at most about 2 eps times
+        max(1, abs(result)). A 16-bit result is such a result, rounded once.
 
     Raises
     ------
     AxisError
         axis is out of bounds.
     ValueError
-        The method is unknown, or this device or row length cannot run it. The shape of out, where or
-        scale does not fit. An int scale is above float64. The arrays are on different devices. out is
-        read-only, is a copy, or has elements that overlap. out and dtype disagree. A CPU array has a
-        stream; a GPU array has num_threads, or num_threads is below 1.
+        The method is unknown, or cannot run on this device or with rows of this length. The
+        shape of out, where or scale does not fit. An int scale is too large for a float64.
+        The arrays are on different devices. out is read-only, has elements that overlap, or
+        comes by DLPack as a copy. out has another type than dtype. stream is given for a
+        CPU array, or num_threads for a GPU array. num_threads is below 1.
     TypeError
-        A longdouble, complex, object, string or masked array; a mask that is not bool; an object that
-        is not a CUDA stream; out with a JAX tracer; a float64 result in JAX without jax_enable_x64.
+        An array is longdouble, complex, object, string or masked. The mask is not bool.
+        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
+        float64 in JAX without jax_enable_x64.
     BufferError
-        A DLPack capsule that was used already, or has an unknown version or device.
+        A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
-        A GPU array, but the build has no CUDA, or there is no driver or no GPU. An error of CUDA. A
-        tensor with a tangent, or with a gradient that does not flow through this function. An array
-        that the conversion of another argument reshapes or moves.
+        An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
+        GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
+        through this function. The conversion of another argument reshapes or moves an
+        array.
     MemoryError
         There is no memory for the result or the scratch.
 
     References
     ----------
-    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018):
-    naive, safe and online are its algorithms 1 to 3 (pages 2 and 3), split is its section 3.1 (page
-    4).
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax,
+    arXiv:1805.02867 (2018): naive, safe and online are its algorithms 1 to 3 (pages 2 and
+    3), split is its section 3.1 (page 4).
 
     Examples
     --------
@@ -665,77 +696,88 @@ def softmax_backward(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> NDArray[np.floating[Any]] | Any:
-    """The gradient of a loss with respect to x, from output = softmax(scale * x) and the loss's gradient grad
-    with respect to output: scale * output * (grad - sum(grad * output)) along axis.
+    """The gradient of a loss with respect to x: scale * output * (grad - sum(grad * output))
+    along axis.
+
+    Here output is softmax(scale * x), and grad is the gradient of the loss with respect to
+    output.
 
     Parameters
     ----------
     grad, output : array_like, of one shape
-        The gradient of the loss, and the result of the forward operation, both dimensionless. Kinds
-        and types are those of softmax. Both are on one device. Each is read once if a row fits (see
-        plan).
+        The gradient of the loss, and the result of the forward operation, both
+        dimensionless. They may be any array that softmax takes. Both are on one device. If
+        a row fits in fast memory (see plan), each of them is read once.
     axis : int, tuple of ints, or None
-        The axis or axes that formed a row in the forward operation. The last axis by default; None
-        means all axes.
+        The axis or axes that formed a row in the forward operation. The last axis by
+        default; None means all axes.
     method : str
         fused or split; on the CPU also online; on a GPU also fused_warp, fused_block and cluster.
         auto chooses one for the shape.
     dtype : dtype, optional
-        The type of the result, one of the four. By default it is the type of the inputs; if these
-        differ, float64 if one of them is float64, else float32. The arithmetic uses the widest of the
-        three types.
+        The type of the result: float16, bfloat16, float32 or float64. The default is the
+        type of the inputs. If their types differ, it is float64 if one of them is float64,
+        and float32 otherwise. The arithmetic uses the widest type of grad, output and the
+        result.
     out : array of the same shape, optional
-        Array that receives the result and is returned. It may be grad or output itself, or overlap
-        them.
+        Array that receives the result and is returned. It may be grad or output itself, or
+        overlap them.
     where : array of bool that broadcasts to the inputs, optional
         The mask of the forward operation. False excludes an element from the sums.
     scale : float, or array that broadcasts with length 1 along axis
-        The scale of the forward operation. It multiplies the result, which is rounded once more.
+        The scale of the forward operation. The result is multiplied by it, and so rounded
+        once more.
     stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional
-        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the legacy
-        default stream. By default it is the current stream of torch or CuPy, or the stream of a
-        DeviceArray or of the CUDA Array Interface, else the legacy default stream. The call does not
-        wait for the GPU.
+        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the
+        legacy default stream. By default it is the current stream of torch or CuPy for
+        their arrays, and the array's own stream for a DeviceArray or the CUDA Array
+        Interface. For other arrays it is the legacy default stream. The call does not wait
+        for the GPU.
     num_threads : int, optional
-        The most threads to use, for a CPU array only; get_num_threads() by default. The number does
-        not change the result.
+        The largest number of threads to use, for a CPU array only. The default is
+        get_num_threads(). The number does not change the result.
 
     Returns
     -------
     array of the inputs' shape, and of output's kind
-        A NumPy array for NumPy, torch for torch, CuPy for CuPy, JAX for JAX. For other arrays on a GPU it
-        is a DeviceArray.
-        A row whose output has a NaN, as softmax gives for one with nothing but -inf, is NaN; an excluded
-        element's result is 0. float64, and float32 on a GPU, lie within 4 eps of the larger of
-        |output * grad| and |output * sum|; float32 on the CPU within 4 eps, with a scale 5, of
-        |output| times the larger of |grad| and sum(|grad * output|).
+        A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays
+        on a GPU give a DeviceArray.
+        A row whose output has a NaN is NaN. softmax gives such an output for a row with
+        nothing but -inf. An excluded element's result is 0. The error of a float64 result,
+        and of a float32 result on a GPU, is at most 4 eps times the larger of
+        |output * grad| and |output * sum|. The error of a float32 result on the CPU is at
+        most 4 eps times |output| times the larger of |grad| and sum(|grad * output|). With
+        a scale it is at most 5 eps times that.
 
     Raises
     ------
     AxisError
         axis is out of bounds.
     ValueError
-        The method is unknown, or this device or row length cannot run it. The shape of out, where or
-        scale does not fit. An int scale is above float64. The arrays are on different devices. out is
-        read-only, is a copy, or has elements that overlap. out and dtype disagree. A CPU array has a
-        stream; a GPU array has num_threads, or num_threads is below 1.
+        The method is unknown, or cannot run on this device or with rows of this length. The
+        shape of out, where or scale does not fit. An int scale is too large for a float64.
+        The arrays are on different devices. out is read-only, has elements that overlap, or
+        comes by DLPack as a copy. out has another type than dtype. stream is given for a
+        CPU array, or num_threads for a GPU array. num_threads is below 1.
     TypeError
-        A longdouble, complex, object, string or masked array; a mask that is not bool; an object that
-        is not a CUDA stream; out with a JAX tracer; a float64 result in JAX without jax_enable_x64.
+        An array is longdouble, complex, object, string or masked. The mask is not bool.
+        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
+        float64 in JAX without jax_enable_x64.
     BufferError
-        A DLPack capsule that was used already, or has an unknown version or device.
+        A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
-        A GPU array, but the build has no CUDA, or there is no driver or no GPU. An error of CUDA. A
-        tensor with a tangent, or with a gradient that does not flow through this function. An array
-        that the conversion of another argument reshapes or moves.
+        An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
+        GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
+        through this function. The conversion of another argument reshapes or moves an
+        array.
     MemoryError
         There is no memory for the result or the scratch.
 
     References
     ----------
-    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018):
-    naive, safe and online are its algorithms 1 to 3 (pages 2 and 3), split is its section 3.1 (page
-    4).
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax,
+    arXiv:1805.02867 (2018): naive, safe and online are its algorithms 1 to 3 (pages 2 and
+    3), split is its section 3.1 (page 4).
 
     Examples
     --------
@@ -820,76 +862,85 @@ def log_softmax_backward(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> NDArray[np.floating[Any]] | Any:
-    """The gradient of a loss with respect to x, from output = log_softmax(scale * x) and the loss's gradient
-    grad with respect to output: scale * (grad - exp(output) * sum(grad)) along axis.
+    """The gradient of a loss with respect to x: scale * (grad - exp(output) * sum(grad)) along
+    axis.
+
+    Here output is log_softmax(scale * x), and grad is the gradient of the loss with respect
+    to output.
 
     Parameters
     ----------
     grad, output : array_like, of one shape
-        The gradient of the loss, and the result of the forward operation, both dimensionless. Kinds
-        and types are those of softmax. Both are on one device. Each is read once if a row fits (see
-        plan).
+        The gradient of the loss, and the result of the forward operation, both
+        dimensionless. They may be any array that softmax takes. Both are on one device. If
+        a row fits in fast memory (see plan), each of them is read once.
     axis : int, tuple of ints, or None
-        The axis or axes that formed a row in the forward operation. The last axis by default; None
-        means all axes.
+        The axis or axes that formed a row in the forward operation. The last axis by
+        default; None means all axes.
     method : str
         fused or split; on the CPU also online; on a GPU also fused_warp, fused_block and cluster.
         auto chooses one for the shape.
     dtype : dtype, optional
-        The type of the result, one of the four. By default it is the type of the inputs; if these
-        differ, float64 if one of them is float64, else float32. The arithmetic uses the widest of the
-        three types.
+        The type of the result: float16, bfloat16, float32 or float64. The default is the
+        type of the inputs. If their types differ, it is float64 if one of them is float64,
+        and float32 otherwise. The arithmetic uses the widest type of grad, output and the
+        result.
     out : array of the same shape, optional
-        Array that receives the result and is returned. It may be grad or output itself, or overlap
-        them.
+        Array that receives the result and is returned. It may be grad or output itself, or
+        overlap them.
     where : array of bool that broadcasts to the inputs, optional
         The mask of the forward operation. False excludes an element from the sums.
     scale : float, or array that broadcasts with length 1 along axis
-        The scale of the forward operation. It multiplies the result, which is rounded once more.
+        The scale of the forward operation. The result is multiplied by it, and so rounded
+        once more.
     stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional
-        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the legacy
-        default stream. By default it is the current stream of torch or CuPy, or the stream of a
-        DeviceArray or of the CUDA Array Interface, else the legacy default stream. The call does not
-        wait for the GPU.
+        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the
+        legacy default stream. By default it is the current stream of torch or CuPy for
+        their arrays, and the array's own stream for a DeviceArray or the CUDA Array
+        Interface. For other arrays it is the legacy default stream. The call does not wait
+        for the GPU.
     num_threads : int, optional
-        The most threads to use, for a CPU array only; get_num_threads() by default. The number does
-        not change the result.
+        The largest number of threads to use, for a CPU array only. The default is
+        get_num_threads(). The number does not change the result.
 
     Returns
     -------
     array of the inputs' shape, and of output's kind
-        A NumPy array for NumPy, torch for torch, CuPy for CuPy, JAX for JAX. For other arrays on a GPU it
-        is a DeviceArray.
-        A row whose output is NaN, as log_softmax gives for one with nothing but -inf, is NaN; an excluded
-        element's result is 0. float32 and float64 lie within 4 eps of the larger of |grad| and
-        |exp(output) * sum|.
+        A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays
+        on a GPU give a DeviceArray.
+        A row whose output is NaN is NaN. log_softmax gives such an output for a row with
+        nothing but -inf. An excluded element's result is 0. The error of a float32 or
+        float64 result is at most 4 eps times the larger of |grad| and |exp(output) * sum|.
 
     Raises
     ------
     AxisError
         axis is out of bounds.
     ValueError
-        The method is unknown, or this device or row length cannot run it. The shape of out, where or
-        scale does not fit. An int scale is above float64. The arrays are on different devices. out is
-        read-only, is a copy, or has elements that overlap. out and dtype disagree. A CPU array has a
-        stream; a GPU array has num_threads, or num_threads is below 1.
+        The method is unknown, or cannot run on this device or with rows of this length. The
+        shape of out, where or scale does not fit. An int scale is too large for a float64.
+        The arrays are on different devices. out is read-only, has elements that overlap, or
+        comes by DLPack as a copy. out has another type than dtype. stream is given for a
+        CPU array, or num_threads for a GPU array. num_threads is below 1.
     TypeError
-        A longdouble, complex, object, string or masked array; a mask that is not bool; an object that
-        is not a CUDA stream; out with a JAX tracer; a float64 result in JAX without jax_enable_x64.
+        An array is longdouble, complex, object, string or masked. The mask is not bool.
+        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
+        float64 in JAX without jax_enable_x64.
     BufferError
-        A DLPack capsule that was used already, or has an unknown version or device.
+        A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
-        A GPU array, but the build has no CUDA, or there is no driver or no GPU. An error of CUDA. A
-        tensor with a tangent, or with a gradient that does not flow through this function. An array
-        that the conversion of another argument reshapes or moves.
+        An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
+        GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
+        through this function. The conversion of another argument reshapes or moves an
+        array.
     MemoryError
         There is no memory for the result or the scratch.
 
     References
     ----------
-    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018):
-    naive, safe and online are its algorithms 1 to 3 (pages 2 and 3), split is its section 3.1 (page
-    4).
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax,
+    arXiv:1805.02867 (2018): naive, safe and online are its algorithms 1 to 3 (pages 2 and
+    3), split is its section 3.1 (page 4).
 
     Examples
     --------
@@ -1031,23 +1082,24 @@ def softmax_topk(
     log : bool
         Whether the values are logarithms, as log_softmax gives them.
     sorted : bool
-        Whether the values are in descending order. If it is false, the order is open, and the k
-        elements are the same.
+        Whether the values are in descending order. If it is false, the k elements are the
+        same, but their order is not defined.
     return_normalizer : bool
-        Whether the result has the normalizer of each row too. It is refused with a tensor that
-        requires grad, in transformations of torch and JAX such as vmap, and in torch.compile with
-        fullgraph.
+        Whether the result has the normalizer of each row too. This is not possible with a
+        tensor that requires grad, in transformations of torch and JAX such as vmap, and in
+        torch.compile with fullgraph.
     method : str
         online or split; on a GPU also fused_warp, fused_block and cluster. auto chooses one for the
         shape: see plan().
-        On a GPU only online gives a k above 1024. It then reads the array several times.
+        On a GPU only online takes a k above 1024. For such a k it reads the array several
+        times.
     dtype : dtype, optional
         The type of the values; by default the type of the array.
     where : array of bool that broadcasts to the array, optional
-        False excludes an element. It comes after all elements that are allowed, also after -inf. Its
-        value is 0, or -inf with log.
+        False excludes an element. An excluded element comes after all other elements, even
+        after -inf. Its value is 0, or -inf with log.
     scale : float, or array that broadcasts with length 1 along axis
-        Multiplies the logits first. A negative scale reverses the order.
+        The logits are multiplied by scale first. A negative scale reverses the order.
     stream, num_threads
         As softmax takes them.
 
@@ -1064,8 +1116,8 @@ def softmax_topk(
     Raises
     ------
     ValueError
-        k is below 1 or above the row length. axis is more than one axis. return_normalizer is refused.
-        And the errors of softmax.
+        k is below 1 or above the row length. axis is more than one axis. return_normalizer
+        is true where it is not possible. Also the errors of softmax.
     TypeError
         k is not an int; axis is None; and the errors of softmax.
     AxisError, BufferError, RuntimeError, MemoryError
@@ -1095,66 +1147,73 @@ def normalizer(
     num_threads: int | None = None,
     dtypes: list[str] | None = None,
 ) -> Any:
-    """The pair (m, d) of each row: its largest element, and the sum of its exponentials relative to a power
-    of two that belongs to m, or to e^m (csrc/api/state.h). The array is read once.
+    """The pair (m, d) of each row. m is the largest element. d is the sum of the exponentials,
+    relative to a power of two that follows from m, or relative to e^m if abs(m) is very
+    large (csrc/api/state.h). The array is read once.
 
     Parameters
     ----------
     array : array_like, any shape
-        Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a list or a
-        number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,
+        Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a
+        list or a number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,
         ``__cuda_array_interface__`` or ``__array__``.
-        float16, bfloat16, float32 or float64. Integers and bool become the library's default float.
-        The work is done on the array's device, the CPU or a GPU. The array is not written to.
+        The type is float16, bfloat16, float32 or float64. Integers and bools become the
+        default float of the array's library.
+        The call runs on the array's device, the CPU or a GPU. It does not change the array.
     axis : int, tuple of ints, or None
         The axis or axes that form a row. The last axis by default; None means all axes.
     where : array of bool that broadcasts to the array, optional
         False excludes an element. The result is as if the element did not exist.
     scale : float, or array that broadcasts with length 1 along axis
-        Multiplies the logits first, as 1 / temperature does. The product is rounded once.
+        The logits are multiplied by scale first. 1 / temperature is a typical scale. Each
+        product is rounded once.
     stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional
-        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the legacy
-        default stream. By default it is the current stream of torch or CuPy, or the stream of a
-        DeviceArray or of the CUDA Array Interface, else the legacy default stream. The call does not
-        wait for the GPU.
+        The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the
+        legacy default stream. By default it is the current stream of torch or CuPy for
+        their arrays, and the array's own stream for a DeviceArray or the CUDA Array
+        Interface. For other arrays it is the legacy default stream. The call does not wait
+        for the GPU.
     num_threads : int, optional
-        The most threads to use, for a CPU array only; get_num_threads() by default. The number does
-        not change the result.
+        The largest number of threads to use, for a CPU array only. The default is
+        get_num_threads(). The number does not change the result.
 
     Returns
     -------
-    array of float64, of the input's kind, and of its shape without axis, with 2 behind
-        A NumPy array for NumPy, torch for torch, CuPy for CuPy, JAX for JAX. For other arrays on a GPU it
-        is a DeviceArray.
-        A row with a NaN has (nan, nan), one with +inf and no NaN (inf, nan), one with nothing, or nothing but
-        -inf, (-inf, 0).
+    float64 array of the input's kind. Its shape is the input's shape without axis, followed by 2
+        A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays
+        on a GPU give a DeviceArray.
+        A row with a NaN has (nan, nan). A row with +inf and no NaN has (inf, nan). A row
+        without elements, or with nothing but -inf, has (-inf, 0).
 
     Raises
     ------
     AxisError
         axis is out of bounds.
     ValueError
-        The method is unknown, or this device or row length cannot run it. The shape of out, where or
-        scale does not fit. An int scale is above float64. The arrays are on different devices. out is
-        read-only, is a copy, or has elements that overlap. out and dtype disagree. A CPU array has a
-        stream; a GPU array has num_threads, or num_threads is below 1.
+        The method is unknown, or cannot run on this device or with rows of this length. The
+        shape of out, where or scale does not fit. An int scale is too large for a float64.
+        The arrays are on different devices. out is read-only, has elements that overlap, or
+        comes by DLPack as a copy. out has another type than dtype. stream is given for a
+        CPU array, or num_threads for a GPU array. num_threads is below 1.
     TypeError
-        A longdouble, complex, object, string or masked array; a mask that is not bool; an object that
-        is not a CUDA stream; out with a JAX tracer; a float64 result in JAX without jax_enable_x64.
+        An array is longdouble, complex, object, string or masked. The mask is not bool.
+        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
+        float64 in JAX without jax_enable_x64.
     BufferError
-        A DLPack capsule that was used already, or has an unknown version or device.
+        A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
-        A GPU array, but the build has no CUDA, or there is no driver or no GPU. An error of CUDA. A
-        tensor with a tangent, or with a gradient that does not flow through this function. An array
-        that the conversion of another argument reshapes or moves.
+        An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
+        GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
+        through this function. The conversion of another argument reshapes or moves an
+        array.
     MemoryError
         There is no memory for the result or the scratch.
 
     References
     ----------
-    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018):
-    naive, safe and online are its algorithms 1 to 3 (pages 2 and 3), split is its section 3.1 (page
-    4).
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax,
+    arXiv:1805.02867 (2018): naive, safe and online are its algorithms 1 to 3 (pages 2 and
+    3), split is its section 3.1 (page 4).
 
     Examples
     --------
@@ -1178,14 +1237,16 @@ def finish(
     num_threads: int | None = None,
     compute: str | None = None,
 ) -> Any:
-    """An operation on rows, or on parts of rows, whose pairs are given: those that normalizer gives, or merged
-    ones. No element may be above the m of its row. compute: the type of the rows that the pairs are
-    of, by which products with scale are rounded. The other parameters are softmax's.
+    """Finishes an operation on rows, or on parts of rows. `pairs` are from normalizer, or from
+    merge with gives='pair'. No element may be above the m of its row. compute: the type of
+    the rows from which the pairs were made. Products with scale are rounded to it. The
+    other parameters are softmax's.
     """
 
 def sums(array: Any, /, axis: Axis = -1, *, stream: Any = None, num_threads: int | None = None) -> Any:
-    """The state of each row, or part of a row, added up without rounding (csrc/api/exact.h), in 5 float64 behind
-    the rows' shape: merge takes it. Where a row is cut does not show.
+    """Adds up the state of each row, or part of a row, without rounding (csrc/api/exact.h).
+    The result is float64. Its shape is the rows' shape, followed by 5. merge takes it. The
+    place where a row is cut does not change the bits.
     """
 
 def gradient_sums(
@@ -1198,8 +1259,8 @@ def gradient_sums(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any:
-    """What the rows of that operation add up, in 2 float64 behind the rows' shape: the sum, and what it
-    rounded away.
+    """Adds up each row for the gradient of an operation. The result is float64. Its shape is
+    the rows' shape, followed by 2: the sum, and the rest that rounding removed from it.
     """
 
 def gradient_finish(
@@ -1215,8 +1276,8 @@ def gradient_finish(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any:
-    """The gradient of rows, or of parts of rows, whose sums are given: those that gradient_sums gives, or the
-    sums of these.
+    """The gradient of rows, or of parts of rows. `pairs` are from gradient_sums, and added up
+    if the rows have several parts.
     """
 
 def merge(
@@ -1229,11 +1290,12 @@ def merge(
     gives: str = "packed",
     stream: Any = None,
 ) -> Any:
-    """Packed states of rows (csrc/api/packed.h: 5 float64 behind the rows' shape) merged along axis, and with
-    those of another array of the same rows.
+    """Merges packed states of rows along axis, and with the states in `other`, if it is given.
+    An array of states has the rows' shape, followed by 5, and is float64
+    (csrc/api/packed.h).
 
-    gives: 'packed'; 'pair', the 2 that finish takes; 'm' or 'd' alone, with no dimension behind, where d is
-    sum(exp(x - m)) of rows of that dtype, by default float64.
+    gives: 'packed' for states, 'pair' for the pairs that finish takes, 'm' or 'd' for one
+    number a row. d is sum(exp(x - m)) of rows of type `dtype`, by default float64.
     """
 
 def pack(
@@ -1246,11 +1308,12 @@ def pack(
     gives: str = "packed",
     stream: Any = None,
 ) -> Any:
-    """The same of pairs, as normalizer gives them."""
+    """As merge, but from the pairs that normalizer gives."""
 
 def empty(like: Any, shape: tuple[int, ...], /, *, dtype: Any = None) -> Any:
-    """An array of that shape, its contents undefined, of like's kind, on its device, and of its type, or of
-    that it is converted to.
+    """An array of a shape with undefined contents. It has the library and the device of
+    `like`. Its type is dtype, or else the type of `like`, or the type to which `like` is
+    converted.
     """
 
 def plan(
@@ -1266,8 +1329,9 @@ def plan(
     k: SupportsIndex | None = None,
     caches: tuple[int, int, int] | None = None,
 ) -> dict[str, Any]:
-    """The plan of a call as a dict: see onsoftmax.plan. caches: bytes that a core has to itself, bytes
-    of the last one and the processors that share it, in place of this machine's.
+    """The plan of a call as a dict: see onsoftmax.plan. caches: three numbers in place of this
+    machine's: the bytes of a core's own cache, the bytes of the last cache, and the number
+    of processors that share the last cache.
     """
 
 def check_call(
@@ -1285,8 +1349,9 @@ def check_call(
     num_threads: int | None = None,
     device: str | None = None,
 ) -> tuple[int, ...]:
-    """The axes, counted from the end, that a call reduces, of arrays on the CPU of which shape and type alone
-    are looked at. other: the gradient, array being the output. device: None, or 'cuda', where it will run.
+    """The axes that a call reduces, counted from the end. Only the shapes and types of the
+    arrays count, and the arrays are on the CPU. other: the gradient; array is then the
+    output. device: where the call will run, None (the CPU) or 'cuda'.
 
     Raises what the call would.
     """
@@ -1300,27 +1365,30 @@ def methods(operation: str, /) -> list[dict[str, Any]]:
     """The methods of an operation as dicts: see onsoftmax.methods."""
 
 def as_numpy(array: Any, /) -> NDArray[Any]:
-    """What softmax would read of an array on the CPU, as a read-only NumPy array: its memory, or a copy
-    where softmax converts it.
+    """A read-only NumPy array of the elements that softmax would read from an array on the
+    CPU. It shows the memory of the array, or a copy if softmax converts the array.
     """
 
 def set_num_threads(n: int, /) -> None:
-    """Use at most n threads where a call says nothing else.
+    """Sets the largest number of threads for calls without num_threads.
 
-    n is an int of at least 1: TypeError and ValueError otherwise.
+    n is an int of at least 1. Another type raises TypeError, a smaller number ValueError.
     """
 
 def get_num_threads() -> int:
-    """The most threads a call uses where it says nothing else: set_num_threads, else the environment
-    variable ONSOFTMAX_NUM_THREADS, else the processors that affinity and cgroup quota allow.
+    """The largest number of threads for a call without num_threads.
+
+    set_num_threads sets it. Before that it comes from the environment variable
+    ONSOFTMAX_NUM_THREADS. Without this variable it is the number of processors that
+    affinity and cgroup quota allow.
     """
 
 def config() -> dict[str, Any]:
-    """The build and what it found as a dict: see onsoftmax.show_config."""
+    """The facts of the build and of this machine as a dict: see onsoftmax.show_config."""
 
 def pair_of(row: tuple[float, ...], in_float: bool, /) -> _Pair:
-    """The pair (m, c, d, d_low) of a tuple of floats: d = sum(e^x * 2^-c), its exponentials rounded to
-    float where `in_float`, else to double.
+    """The pair (m, c, d, d_low) of a tuple of floats, with d = sum(e^x * 2^-c). The
+    exponentials are rounded to float if `in_float`, and to double otherwise.
     """
 
 def pair_merge(a: _Pair, b: _Pair, /) -> _Pair:
@@ -1330,4 +1398,6 @@ def pair_d(pair: _Pair, /) -> float:
     """d relative to m: sum(e^(x - m))."""
 
 def pair_anchor(m: float, /) -> float:
-    """What a row of that maximum is taken relative to before anything else: m where it is large, else 0."""
+    """The anchor of a row with the maximum m: the number that is subtracted from its elements
+    first. It is m if m is large, and 0 otherwise.
+    """

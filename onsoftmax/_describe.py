@@ -117,8 +117,8 @@ def _refuse_lengths(given: Any) -> None:
     if isinstance(given, list) and given and all(type(length) is int for length in given):
         shape = tuple(given)
         raise TypeError(
-            f"got the list {given!r}: expected an array, or a shape as a tuple, {shape!r}; for a row with "
-            "these elements pass numpy.array of it"
+            f"got the list {given!r}: expected an array, or a shape as a tuple, {shape!r}. For a row with "
+            "these elements, pass the list as a NumPy array"
         )
 
 
@@ -170,12 +170,14 @@ def plan(
     Parameters
     ----------
     array_or_shape : array, or tuple of ints
-        An array as `softmax` takes it, or the shape of a C-ordered array. A torch tensor on meta, or a fake
-        tensor, has no values and needs none. With `device`, or on a fake GPU, it stands for its shape.
+        An array as `softmax` takes it, or the shape of a C-ordered array. A torch tensor on meta and a fake
+        tensor work too, since a plan needs no values. If `device` is given, or if the fake tensor is on a
+        GPU, only its shape and type count.
     axis, method, num_threads
         As `softmax` takes them. num_threads has no effect for a GPU.
     dtype : dtype, optional
-        With an array: the result's type. With a shape: the type of both, float32 by default.
+        With an array: the result's type. With a shape: the type of the array and of the result, float32 by
+        default.
     device : str, optional
         Where an array of that shape lies: "cpu" (the default) or "cuda". "cuda" is the first GPU, or an H100
         if there is no GPU. "gpu", "cuda:0" and a torch.device work too. You can also name a GPU that is not
@@ -184,7 +186,7 @@ def plan(
     operation : str
         An operation that `methods` takes. For a gradient, the array stands for both inputs.
     k : int, optional
-        For softmax_topk, which needs it: the number of elements to select per row.
+        The number of elements to select per row. softmax_topk needs k, other operations do not take it.
 
     Raises
     ------

@@ -47,7 +47,8 @@ class Normalizer(Generic[_Kind]):
     round. On the CPU, softmax of float16, bfloat16 and float32 rows has the bits of ``method="online"`` if
     abs(m) is at most 16384 and all parts but the last have a length that is a multiple of 128. A part's d is
     rounded to float64, which changes about one element of 2^27, by 1 eps. With other cuts softmax lies within
-    4 eps of the exact result, as for the whole row; in float64 within 5 eps, or 8 if abs(m) is above 16384.
+    4 eps of the exact result, as it does without cuts. In float64 it lies within 5 eps, or within 8 eps if
+    abs(m) is above 16384.
 
     References
     ----------
@@ -73,11 +74,11 @@ class Normalizer(Generic[_Kind]):
     axis: Axis
     """The axis or axes that form a row of a chunk."""
     scale: Any
-    """The factor of the elements: a number or an array. Of an array or a list on the CPU, a read-only copy is
-    kept as a NumPy array. An array on a GPU is kept itself. Do not write to it."""
+    """The factor of the elements: a number or an array. The Normalizer keeps a read-only NumPy copy of an
+    array or a list on the CPU. It keeps an array on a GPU without a copy. Do not write to such an array."""
     dtype: str | None
-    """The name of the rows' type, which logsumexp() has. None if the state came packed and no type was given:
-    the first chunk or Normalizer that is merged with it then says the type."""
+    """The name of the rows' type. logsumexp() has the same type. None if the state came packed and no type
+    was given. Then the first chunk or Normalizer that is merged with this one sets the type."""
 
     def __post_init__(self) -> None:
         if isinstance(self.packed, np.ndarray):
@@ -89,7 +90,8 @@ class Normalizer(Generic[_Kind]):
 
     @property
     def m(self) -> _Kind | Any:
-        """The largest element of each row, float64. NaN if the row has a NaN, -inf if it has nothing."""
+        """The largest element of each row, float64. NaN if the row has a NaN, -inf if the row has no
+        elements."""
         return _core.merge(self.packed, gives="m")
 
     @property
@@ -113,21 +115,21 @@ class Normalizer(Generic[_Kind]):
         )
 
     def merge(self, other: Normalizer, /, *, stream: Any = None) -> Normalizer[_Kind]:
-        """The Normalizer of the rows of both, laid end to end. The order does not matter. Merging an empty
-        Normalizer changes nothing.
+        """The Normalizer of longer rows: each row of this Normalizer, followed by the same row of other. The
+        order of the two does not matter. Merging an empty Normalizer changes nothing.
 
-        Both must have rows of one shape, type and scale, on one device: ValueError otherwise. If one type is
-        None, the result has the other type. Anything but a Normalizer raises TypeError. Two scales are the
-        same if they are equal numbers, or arrays of one shape with equal numbers, NaN with NaN. On a GPU they
-        must be one object. The result has the kind and the axis of this Normalizer. `stream` is as in
-        `onsoftmax.softmax`.
+        The rows of both must have one shape, type and scale, and lie on one device. Otherwise ValueError is
+        raised. If one type is None, the result has the other type. Anything but a Normalizer raises
+        TypeError. Two scales are the same if they are equal numbers, or arrays of one shape with equal
+        numbers. Here NaN equals NaN. Scales on a GPU must be one object. The result has the kind and the axis
+        of this Normalizer. `stream` is as in `onsoftmax.softmax`.
         """
         if not isinstance(other, Normalizer):
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
         if not _same_scale(self.scale, other.scale):
             one = ", the same object" if gpu_of(self.scale) is not None else ""
             raise ValueError(
-                f"other has scale {other.scale!r}: expected this Normalizer's, {self.scale!r}{one}"
+                f"other has scale {other.scale!r}: expected this Normalizer's scale, {self.scale!r}{one}"
             )
         if None not in (self.dtype, other.dtype) and self.dtype != other.dtype:
             raise ValueError(f"other is of {other.dtype} rows: expected this Normalizer's type, {self.dtype}")
@@ -145,8 +147,9 @@ class Normalizer(Generic[_Kind]):
     ) -> Normalizer[_Kind]:
         """This Normalizer merged with the Normalizer of a further chunk of the rows.
 
-        Parameters and errors are as in `normalizer` and `merge`. axis and scale are this Normalizer's. Lists,
-        numbers, and NumPy arrays of integers or bools take its type.
+        Parameters and errors are as in `normalizer` and `merge`. axis and scale are those that this
+        Normalizer keeps. Lists, numbers, and NumPy arrays of integers or bools are converted to the
+        Normalizer's type.
 
         Examples
         --------
@@ -231,9 +234,9 @@ class Normalizer(Generic[_Kind]):
         Parameters
         ----------
         chunk : array_like
-            A part of the rows of m and d. No element may be above m. Its type may differ from the type of the
-            rows. The chunk is then multiplied by the scale in the type of the rows, and the results are no
-            more exact than that type.
+            A part of the rows that this Normalizer describes. No element may be above m. The chunk's type may
+            differ from the type of the rows. If it does, the chunk is multiplied by the scale in the type of
+            the rows, and the results are no more exact than that type.
         dtype, out, where, stream, num_threads : optional
             As `onsoftmax.softmax` takes them.
 
@@ -333,8 +336,8 @@ class Normalizer(Generic[_Kind]):
     @overload
     def logsumexp(self, *, stream: Any = None) -> _Kind: ...
     def logsumexp(self, *, stream: Any = None) -> Any:
-        """log(sum(exp(x))) of each row, in the rows' type, or in float64 if that is None. It is m if m is
-        -inf, inf or NaN.
+        """log(sum(exp(x))) of each row. It has the rows' type, or float64 if this type is not known. It is m
+        if m is -inf, inf or NaN.
 
         Examples
         --------
@@ -383,14 +386,16 @@ class Normalizer(Generic[_Kind]):
         axis, scale
             The arguments that `normalizer` was given. The packed state stores neither.
         dtype : dtype, optional
-            The rows' type. If it is None, the first chunk or Normalizer that is merged with this one says it.
+            The rows' type. If it is None, the first chunk or Normalizer that is merged with this one sets the
+            type.
 
         Raises
         ------
         ValueError
             The array has another shape or type.
         TypeError
-            axis is not an int, a tuple of ints or None, or dtype is none of the four.
+            axis is not an int, a tuple of ints or None, or dtype is not float16, bfloat16, float32 or
+            float64.
 
         Examples
         --------
@@ -408,9 +413,10 @@ class Normalizer(Generic[_Kind]):
     ) -> Normalizer[_Array]:
         """The Normalizer of packed states that are stacked along an axis. They are merged at once.
 
-        `axis` is an int, a tuple of ints, or None for all axes. The last dimension, of 5, does not count. An
-        axis out of bounds raises AxisError. Along a length of 0 the state is empty. `row_axis`, `scale` and
-        `dtype` are the axis, scale and dtype of `from_packed`. The other errors are as in `from_packed`.
+        `axis` is an int, a tuple of ints, or None for all axes. It does not count the last dimension, which
+        has length 5. An axis out of bounds raises AxisError. If the axis has length 0, the result is the
+        state of empty rows. `row_axis`, `scale` and `dtype` are the axis, scale and dtype of `from_packed`.
+        The other errors are as in `from_packed`.
 
         Examples
         --------
@@ -440,8 +446,8 @@ class Normalizer(Generic[_Kind]):
 
         `shape` is the shape of the rows, without axis: an int, a tuple or a list. The rows have the library
         and the device of the array `like`, and its type unless `dtype` gives another one. `axis` and `scale`
-        are as in `normalizer`. A negative length raises ValueError. The errors of `from_packed` and a `like`
-        that `onsoftmax.softmax` does not take raise TypeError.
+        are as in `normalizer`. A negative length raises ValueError. TypeError is raised for a `like` that
+        `onsoftmax.softmax` does not take, and for an `axis` or a `dtype` that `from_packed` does not take.
 
         Examples
         --------
@@ -506,8 +512,8 @@ def normalizer(
     """The running (m, d) of every row of an array: its maximum m, and d = sum(exp(x - m)).
 
     The array may be a chunk of the rows, and is read once. If the parts of a row lie in several chunks,
-    processes or devices, each part gives its own (m, d). These merge to the (m, d) of the row, which finishes
-    the softmax of each part where the part lies.
+    processes or devices, each part gives its own (m, d). These merge to the (m, d) of the row. With it each
+    part's softmax can be computed where the part lies.
 
     Parameters
     ----------

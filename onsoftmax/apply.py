@@ -182,8 +182,8 @@ def apply(
 ) -> None:
     """Writes softmax(scale * array) of the .npy file `source` to `target`, another .npy file or the same.
 
-    The arguments are as in softmax. "-" is standard input or output, whose array is held in memory. `target`
-    is replaced at the very end. Until then, and if anything fails or a signal interrupts, it stays as it is.
+    The arguments are as in softmax. "-" is standard input or output. Its array is held in memory. `target` is
+    replaced at the very end. Until then, and if anything fails or a signal interrupts, it stays as it is.
     Once it is replaced, nothing fails any more.
 
     Raises

@@ -103,7 +103,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--json", action="store_true", help="prints the same as JSON")
     one.set_defaults(run=_info)
     one = _command(
-        commands, "completion", "a script that completes commands by the tab key", COMPLETION_EPILOG
+        commands,
+        "completion",
+        "prints a shell script: the tab key then completes commands",
+        COMPLETION_EPILOG,
     )
     one.add_argument("shell", choices=["bash", "zsh", "tcsh", "fish"])
     one.set_defaults(run=_completion)
@@ -112,9 +115,9 @@ def _parser() -> argparse.ArgumentParser:
 
 APPLY_EPILOG = """examples:
   onsoftmax apply in.npy out.npy
-  onsoftmax apply in.npy in.npy --axis 0               in place, once it is whole
+  onsoftmax apply in.npy in.npy --axis 0               in place; in.npy is replaced at the end
   onsoftmax apply in.npy out.npy --scale 0.7 --dtype float32
-  onsoftmax apply - - <in.npy >out.npy                 as part of a pipe, in memory
+  onsoftmax apply - - <in.npy >out.npy                 in a pipe; the whole array is in memory
 """
 DEMO_EPILOG = """examples:
   onsoftmax
@@ -160,7 +163,9 @@ def _add_apply(commands: Any) -> None:
         default=-1,
         help="an int, several as --axis=-2,-1, or none for all (default: -1)",
     )
-    one.add_argument("--method", default="auto", help="a method of the table in README.md (default: auto)")
+    one.add_argument(
+        "--method", default="auto", help="auto (the default), naive, safe, online, fused or split"
+    )
     one.add_argument(
         "--dtype",
         help="type of OUT: float16, float32 or float64 (default: IN's, or float64 for integers)",

@@ -37,16 +37,16 @@ def softmax(
 
     If the rows lie in one chunk along `axis`, each chunk is read once.
 
-    If the rows are cut, each chunk is read twice. The first reading makes the states of its rows. After the
-    states of all chunks have been merged, the second reading makes the result. A worker (with Dask's threads,
-    each thread) holds one chunk and its result at a time. Between the readings only the states are kept: 40
-    bytes for each row of each chunk.
+    If the rows are cut, each chunk is read twice. The first reading computes the state of each of its rows:
+    the maximum, and the sum of the exponentials. After the states of all chunks have been merged, the second
+    reading makes the result. A worker holds one chunk and its result at a time. If Dask uses threads, each
+    thread does. Between the readings only the states are kept: 40 bytes for each row of each chunk.
 
     Parameters
     ----------
     array : dask.array.Array, or anything that dask.array.asarray takes
-        Its chunks are NumPy or CuPy arrays. float16, bfloat16, float32 or float64. Integers and bool become
-        float64. Lengths may be unknown (nan).
+        Its chunks are NumPy or CuPy arrays of type float16, bfloat16, float32 or float64. Integers and bool
+        become float64. The lengths of chunks may be unknown (nan).
     axis : int, tuple of ints, or None
         The axis or axes that form a row. None means all axes.
     method : str
@@ -55,8 +55,8 @@ def softmax(
         The result's type: one of the four.
     where : mask of bool that broadcasts, optional
     scale : float, or array that broadcasts with length 1 along axis
-        As in `onsoftmax.softmax`. Arrays are Dask arrays, or arrays of the kind of the chunks. They get the
-        chunks of `array`.
+        As in `onsoftmax.softmax`. An array here is a Dask array, or an array of the same library as the
+        chunks. It is cut into the same chunks as `array`.
     num_threads : int, optional
         The threads for one chunk on the CPU. None means 1, since Dask computes several chunks side by side.
 
@@ -69,8 +69,8 @@ def softmax(
     ------
     ValueError, TypeError, AxisError
         As in `onsoftmax.softmax`, when this function is called, not when the result is computed. ValueError
-        also if rows are cut and a method is named, and if a length of `where` or `scale` is unknown but the
-        length of `array` is known, or the other way round.
+        is also raised if rows are cut and a method is named. It is raised if a length is unknown in `where`
+        or `scale` but known in `array`, or the other way round.
     RuntimeError
         Dask's option array.query-planning is on.
 
@@ -83,8 +83,8 @@ def softmax(
 
     The bits do not depend on where the rows are cut, or on the number of chunks, as in
     `onsoftmax.distributed`. Exceptions are float64 rows with abs(m) above 2^40, and rows of more than 2^29
-    elements. Rows in one chunk have the same bits as from `onsoftmax.softmax`. Cut rows differ from them in
-    the last place of some elements: some 15 % of the elements in float32, some 30 % in float64.
+    elements. Rows in one chunk give the same bits as `onsoftmax.softmax`. Cut rows give other bits in the
+    last place of some elements: about 15 % of the elements in float32, about 30 % in float64.
 
     References
     ----------

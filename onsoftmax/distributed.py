@@ -39,8 +39,8 @@ def softmax(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) ->
 
     For each row a rank sends a state: the row's maximum and the sum of its exponentials in four digits, which
     are added up without rounding. A state has 5 float64, 40 bytes. A pair of float64, 16 bytes, would not be
-    enough: the sum of a part is rounded then, so a cut changes the last bit of one result in 2^27 on a CPU
-    and of most results on a GPU.
+    enough. The sum of each part would be rounded. A cut would then change the last bit of one result in 2^27
+    on a CPU, and of most results on a GPU.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ def softmax(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) ->
     Returns
     -------
     Tensor of local's shape and type
-        This rank's part of the softmax. For a DTensor, a DTensor with its placements. Rows are NaN as in
-        `onsoftmax.softmax`. A NaN on one rank makes the row NaN on all ranks. The result is differentiable
+        This rank's part of the softmax. A DTensor gives a DTensor with the same placements. Rows are NaN as
+        in `onsoftmax.softmax`. A NaN on one rank makes the row NaN on all ranks. The result is differentiable
         any number of times in reverse mode. Each backward step exchanges 16 bytes a row and rank, so all
-        ranks must take it. The bits of a gradient may depend on the cuts, since its sums are rounded in
-        double. The sums of a first derivative of float64 rows are rounded in two doubles.
+        ranks must take this step. The bits of a gradient may depend on the cuts, since its sums are rounded
+        in double. For a first derivative of float64 rows, each sum is kept in two doubles.
 
     Raises
     ------
@@ -74,8 +74,8 @@ def softmax(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) ->
     TypeError
         local is not a tensor, or its type is none of the four.
     RuntimeError
-        A rank does not come, or is gone. The error comes within the group's timeout, with the words of this
-        module or of the group's backend. NCCL then ends the process, if its watchdog is set so.
+        A rank does not come, or is gone. The error comes within the group's timeout. Its text is from this
+        module or from the group's backend. If NCCL's watchdog is set so, NCCL then ends the process.
 
     Notes
     -----

@@ -1,7 +1,7 @@
 """softmax and its relatives inside jax.jit, jax.grad, jax.vmap and the other transformations of JAX.
 
-onsoftmax.softmax and the other functions come here by themselves with a JAX tracer. You need to call this
-module only for rows that are cut over devices, inside jax.shard_map. `axis_name` is for such rows.
+onsoftmax.softmax and the other functions call this module if they are given a JAX tracer. You need to call
+this module only for rows that are cut over devices, inside jax.shard_map. `axis_name` is for such rows.
 
 >>> import jax, onsoftmax as ons
 >>> jax.jit(jax.grad(lambda x: ons.softmax(x)[0]))(jax.numpy.zeros(2))
@@ -66,9 +66,9 @@ def softmax(
         has no effect on a GPU.
     axis_name : str or tuple of str, optional
         Inside jax.shard_map: the axes of the mesh over which the rows are cut along `axis`. Each device has a
-        part of every row. The devices exchange 40 bytes a row, and in the backward step 16. The result's bits
-        do not depend on how many devices share a row (docs/rows-over-gpus.md). The result is differentiable
-        once. axis_name can be combined with axis, dtype and num_threads only.
+        part of every row. The devices exchange 40 bytes a row, and 16 bytes a row in the backward step. The
+        result's bits do not depend on how many devices share a row (docs/rows-over-gpus.md). The result is
+        differentiable once. axis_name can be combined with axis, dtype and num_threads only.
 
     Returns
     -------
@@ -86,8 +86,8 @@ def softmax(
     Notes
     -----
     The result is differentiable any number of times in reverse mode. The backward step is
-    onsoftmax.softmax_backward, which needs the result alone. vmap makes one call of all mapped calls. If XLA
-    partitions a program by itself, each device gets the whole array. jax.shard_map avoids that.
+    onsoftmax.softmax_backward. It needs only the result, not the array. vmap turns all mapped calls into one
+    call. If XLA partitions a program by itself, each device gets the whole array. jax.shard_map avoids that.
 
     References
     ----------

@@ -1,7 +1,7 @@
 """softmax and its relatives inside autograd, torch.func, torch.compile and torch.autocast.
 
-You need not call anything here. onsoftmax.softmax and the other functions come here by themselves if a tensor
-requires grad, is inside a transform, or is of a subclass. They also come here under torch.compile and a
+You need not call anything here. onsoftmax.softmax and the other functions call this module if a tensor
+requires grad, is inside a transform, or is of a subclass. They also call it under torch.compile and a
 TorchDispatchMode. The operators are torch.ops.onsoftmax.*, for torch.export and for other front ends. Softmax
 and LogSoftmax are modules, as in torch.nn.
 
@@ -140,7 +140,7 @@ def softmax_topk(
     if return_normalizer:
         raise ValueError(
             "return_normalizer is given, and torch's operators do the work here (gradients, transforms, "
-            "torch.compile): expected softmax_topk without it, and logsumexp beside it"
+            "torch.compile): call softmax_topk without it, and logsumexp for the normalizer's logarithm"
         )
     check_tensor(array)
     if axis is None:
@@ -205,7 +205,8 @@ def log_softmax_backward(
 
 
 class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
-    """torch.nn.Softmax by onsoftmax.softmax, for any shape. dim is an int, a tuple of ints, or None (all)."""
+    """A module like torch.nn.Softmax that calls onsoftmax.softmax. It takes any shape. dim is an int, a tuple
+    of ints, or None (all)."""
 
     _function: Callable[..., torch.Tensor] = staticmethod(_core.softmax)
 
@@ -222,7 +223,7 @@ class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into
 
 
 class LogSoftmax(Softmax):
-    """torch.nn.LogSoftmax by onsoftmax.log_softmax."""
+    """A module like torch.nn.LogSoftmax that calls onsoftmax.log_softmax."""
 
     _function = staticmethod(_core.log_softmax)
 

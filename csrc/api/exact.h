@@ -6,10 +6,10 @@
  * second digit's unit to the rest, and so on. A larger m moves digits down by whole places, so it
  * changes none of these cuts. Each digit is then a sum of integers of at most 2^24 each: exact up
  * to 2^29 elements. The rest after the last digit is dropped. It is at most 2^-97 of the sum's
- * reference, 2^-73 of the row's sum.
+ * reference, and so at most 2^-73 of the row's sum.
  *
- * Small elements are exponentiated as everywhere. For large elements, which softmax takes relative
- * to the row's anchor, n and p are computed in double (ons_far_exponential). */
+ * Small elements are exponentiated as in the other methods. For large elements, which softmax takes
+ * relative to the row's anchor, n and p are computed in double (ons_far_exponential). */
 #ifndef ONS_EXACT_H
 #define ONS_EXACT_H
 

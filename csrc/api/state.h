@@ -2,10 +2,10 @@
  * pairs merge (Milakov and Gimelshein, arXiv 1805.02867, section 3).
  *
  * d is relative to a power of two: d = sum(e^x * 2^-c) with the integer c = ceil(m * log2(e)). So a
- * rescale is exact, and the order in which tiles, threads and blocks are merged does not show in
- * the result. d is an unevaluated sum of two doubles, so a long row of float64 loses nothing. The
- * CPU and Python use this state. A GPU has the same pair in the arithmetic's own type, with longer
- * sums only where that shows (cuda/statistic/pair.cuh). */
+ * rescale is exact. The order in which tiles, threads and blocks are merged does not change the
+ * result. d is an unevaluated sum of two doubles, so a long row of float64 loses nothing. The CPU
+ * and Python use this state. A GPU has the same pair in the arithmetic's own type. It uses longer
+ * sums only where they change a result (cuda/statistic/pair.cuh). */
 #ifndef ONS_STATE_H
 #define ONS_STATE_H
 

@@ -1,5 +1,5 @@
-/* online.h - the running (m, d) over part of a row. `online` runs it over whole rows, `split` over
- * each block. */
+/* online.h - the running (m, d) over a part of a row. `online` runs it over whole rows, and `split`
+ * runs it over each block. */
 #ifndef ONS_CPU_ONLINE_H
 #define ONS_CPU_ONLINE_H
 

@@ -1,7 +1,7 @@
 /* exact_sums.cu - adds up the states of rows, or of parts of rows, without rounding (api/exact.h).
- * It is split's first kernel with digits in place of a sum. Blocks share a row in parts of a fixed
- * length, and write each part's state to the workspace. The second kernel merges the parts of a
- * row.
+ * It works like the first kernel of `split`, with digits in place of a sum. Blocks share a row in
+ * parts of a fixed length, and write each part's state to the workspace. The second kernel merges
+ * the parts of a row.
  *
  * Moves 1 read of N; any N. Arithmetic limits its speed: a digit takes four additions in double. */
 #include "../api/exact.h"

@@ -1,7 +1,7 @@
-/* fused_warp.cu - the row stays in the registers of one warp, or of the fewest of its lanes that
- * hold it and still read side by side. A block has several rows. Lanes exchange by shuffles alone.
- * In the column form a lane has a whole row, and neighbouring rows lie side by side. In packs a
- * lane has four rows of up to 16 elements; two lanes share longer rows.
+/* fused_warp.cu - the row stays in the registers of one warp, or of a part of its lanes. This part
+ * is the smallest that holds the row and still reads side by side. A block has several rows. Lanes
+ * exchange by shuffles alone. In the column form a lane has a whole row, and neighbouring rows lie
+ * side by side. In packs a lane has four rows of up to 16 elements; two lanes share longer rows.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, or 12
  * chunks in 16 bits; in the column form at one lane. With a gradient it moves 2 reads + 1 write.

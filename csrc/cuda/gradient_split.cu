@@ -1,6 +1,6 @@
-/* gradient_split.cu - split of an operation that takes a gradient. The first kernel writes the sum
- * of each part of a row to the workspace. The second adds up the parts of its row and writes its
- * part of the results.
+/* gradient_split.cu - `split` for an operation that takes a gradient. The first kernel writes the
+ * sum of each part of a row to the workspace. The second adds up the parts of its row and writes
+ * its part of the results.
  *
  * Moves 4 reads + 1 write of N; any N. If the sums are the result, or are given, only one of the
  * two runs. */

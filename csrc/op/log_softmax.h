@@ -56,13 +56,11 @@ struct log_softmax : operation_log_softmax {
 #ifdef ONS_OPERATION_IN_PYTHON
 ONS_OPERATION_IN_PYTHON(
     log_softmax, ROW,
-    "scale * array - log(sum(exp(scale * array))) along axis: the logarithm of "
-    "softmax, without its\n"
-    "underflow.",
-    "    A row with a NaN or +inf, or with nothing but -inf, is NaN; an "
-    "excluded element's result is -inf.\n"
-    "    float32 and float64 lie within about 2 eps of max(1, abs(result)); 16 bits "
-    "are that rounded once.\n",
+    "scale * array - log(sum(exp(scale * array))) along axis: the logarithm of softmax. It\n"
+    "does not underflow as softmax does.",
+    "    A row with a NaN or +inf, or with nothing but -inf, is NaN. An excluded element's\n"
+    "    result is -inf. The error of a float32 or float64 result is at most about 2 eps\n"
+    "    times max(1, abs(result)). A 16-bit result is such a result, rounded once.\n",
     ">>> ons.log_softmax([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4)\n"
     "array([-5.0952, -4.0952, -3.0952, -0.0952, -4.0952, -5.0952])\n")
 #endif

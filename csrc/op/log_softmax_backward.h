@@ -1,5 +1,6 @@
-/* log_softmax_backward.h - the backward step of log_softmax. For y = log_softmax(x) and the loss's
- * gradient dy of y, the loss's gradient of x is dy - e^y * sum(dy). */
+/* log_softmax_backward.h - the backward step of log_softmax. Let y = log_softmax(x), and let dy be
+ * the gradient of the loss with respect to y. The gradient with respect to x is dy - e^y *
+ * sum(dy). */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(log_softmax_backward, GRADIENT, NOTHING, 0.0, "dy - exp(y) * sum(dy)")
@@ -72,13 +73,14 @@ struct log_softmax_backward : operation_log_softmax_backward {
 #ifdef ONS_OPERATION_IN_PYTHON
 ONS_OPERATION_IN_PYTHON(
     log_softmax_backward, GRADIENT,
-    "The gradient of a loss with respect to x, from output = log_softmax(scale * x) and the loss's "
-    "gradient\n"
-    "grad with respect to output: scale * (grad - exp(output) * sum(grad)) along axis.",
-    "    A row whose output is NaN, as log_softmax gives for one with nothing but -inf, is NaN; an "
-    "excluded\n"
-    "    element's result is 0. float32 and float64 lie within 4 eps of the larger of |grad| and\n"
-    "    |exp(output) * sum|.\n",
+    "The gradient of a loss with respect to x: scale * (grad - exp(output) * sum(grad)) along\n"
+    "axis.\n"
+    "\n"
+    "Here output is log_softmax(scale * x), and grad is the gradient of the loss with respect\n"
+    "to output.",
+    "    A row whose output is NaN is NaN. log_softmax gives such an output for a row with\n"
+    "    nothing but -inf. An excluded element's result is 0. The error of a float32 or\n"
+    "    float64 result is at most 4 eps times the larger of |grad| and |exp(output) * sum|.\n",
     ">>> y = ons.log_softmax([1.0, 2.0, 3.0])\n"
     ">>> ons.log_softmax_backward([1.0, 0.0, 0.0], y).round(4)\n"
     "array([ 0.91  , -0.2447, -0.6652])\n")

@@ -49,11 +49,10 @@ struct logsumexp : operation_logsumexp {
 ONS_OPERATION_IN_PYTHON(
     logsumexp, VALUE,
     "log(sum(exp(scale * array))) along axis, for logits of any size. The array is read once.",
-    "    A number where it has no dimension. A row with a NaN gives NaN, one with +inf and no NaN "
-    "+inf, one\n"
-    "    with nothing, or nothing but -inf, -inf. float32 and float64 lie within about 2 eps of "
-    "max(1,\n"
-    "    abs(result)); 16 bits are that rounded once.\n",
+    "    If no dimension is left, the result is a number. A row with a NaN gives NaN. A row\n"
+    "    with +inf and no NaN gives +inf. A row without elements, or with nothing but -inf,\n"
+    "    gives -inf. The error of a float32 or float64 result is at most about 2 eps times\n"
+    "    max(1, abs(result)). A 16-bit result is such a result, rounded once.\n",
     ">>> float(ons.logsumexp([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4))\n"
     "6.0952\n")
 #endif

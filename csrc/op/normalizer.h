@@ -9,13 +9,11 @@ ONS_OPERATION(normalizer, PAIR, NOTHING, 0.0, "the pair (m, d)")
 #ifdef ONS_OPERATION_IN_PYTHON
 ONS_OPERATION_IN_PYTHON(
     normalizer, PAIR,
-    "The pair (m, d) of each row: its largest element, and the sum of its exponentials relative to "
-    "a power\n"
-    "of two that belongs to m, or to e^m (csrc/api/state.h). The array is read once.",
-    "    A row with a NaN has (nan, nan), one with +inf and no NaN (inf, nan), one with nothing, "
-    "or "
-    "nothing but\n"
-    "    -inf, (-inf, 0).\n",
+    "The pair (m, d) of each row. m is the largest element. d is the sum of the exponentials,\n"
+    "relative to a power of two that follows from m, or relative to e^m if abs(m) is very\n"
+    "large (csrc/api/state.h). The array is read once.",
+    "    A row with a NaN has (nan, nan). A row with +inf and no NaN has (inf, nan). A row\n"
+    "    without elements, or with nothing but -inf, has (-inf, 0).\n",
     ">>> ons._core.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4)\n"
     "array([6.    , 0.8667])\n")
 #endif

@@ -74,13 +74,11 @@ struct softmax : operation_softmax {
 ONS_OPERATION_IN_PYTHON(
     softmax, ROW,
     "exp(scale * array) / sum(exp(scale * array)) along axis, for logits of any size.",
-    "    Along axis it sums to 1. A row with a NaN or +inf, or with nothing but -inf, is NaN; an "
-    "excluded\n"
-    "    element's result is 0. On the CPU float32 and float64 lie within 4 eps of the exact "
-    "value; float16\n"
-    "    and bfloat16 are the float32 result rounded once, to nearest even, and of float64 input "
-    "the\n"
-    "    float64 result rounded once.\n",
+    "    The elements of a row sum to 1. A row with a NaN or +inf, or with nothing but -inf,\n"
+    "    is NaN. An excluded element's result is 0. On the CPU a float32 or float64 result\n"
+    "    lies within 4 eps of the exact value. A float16 or bfloat16 result is the float32\n"
+    "    result, rounded once, to nearest even. If the input is float64, it is the float64\n"
+    "    result, rounded once.\n",
     ">>> ons.softmax([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4)\n"
     "array([0.0061, 0.0167, 0.0453, 0.9092, 0.0167, 0.0061])\n")
 #endif

@@ -1,5 +1,5 @@
-/* softmax_backward.h - the backward step of softmax. For y = softmax(x) and the loss's gradient dy
- * of y, the loss's gradient of x is y * (dy - sum(dy * y)). */
+/* softmax_backward.h - the backward step of softmax. Let y = softmax(x), and let dy be the gradient
+ * of the loss with respect to y. The gradient with respect to x is y * (dy - sum(dy * y)). */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(softmax_backward, GRADIENT, NOTHING, 0.0, "y * (dy - sum(dy * y))")
@@ -52,14 +52,17 @@ struct softmax_backward : operation_softmax_backward {
 #ifdef ONS_OPERATION_IN_PYTHON
 ONS_OPERATION_IN_PYTHON(
     softmax_backward, GRADIENT,
-    "The gradient of a loss with respect to x, from output = softmax(scale * x) and the loss's "
-    "gradient grad\n"
-    "with respect to output: scale * output * (grad - sum(grad * output)) along axis.",
-    "    A row whose output has a NaN, as softmax gives for one with nothing but -inf, is NaN; an "
-    "excluded\n"
-    "    element's result is 0. float64, and float32 on a GPU, lie within 4 eps of the larger of\n"
-    "    |output * grad| and |output * sum|; float32 on the CPU within 4 eps, with a scale 5, of\n"
-    "    |output| times the larger of |grad| and sum(|grad * output|).\n",
+    "The gradient of a loss with respect to x: scale * output * (grad - sum(grad * output))\n"
+    "along axis.\n"
+    "\n"
+    "Here output is softmax(scale * x), and grad is the gradient of the loss with respect to\n"
+    "output.",
+    "    A row whose output has a NaN is NaN. softmax gives such an output for a row with\n"
+    "    nothing but -inf. An excluded element's result is 0. The error of a float64 result,\n"
+    "    and of a float32 result on a GPU, is at most 4 eps times the larger of\n"
+    "    |output * grad| and |output * sum|. The error of a float32 result on the CPU is at\n"
+    "    most 4 eps times |output| times the larger of |grad| and sum(|grad * output|). With\n"
+    "    a scale it is at most 5 eps times that.\n",
     ">>> y = ons.softmax([1.0, 2.0, 3.0])\n"
     ">>> ons.softmax_backward([1.0, 0.0, 0.0], y).round(4)\n"
     "array([ 0.0819, -0.022 , -0.0599])\n")

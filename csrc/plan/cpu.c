@@ -132,12 +132,13 @@ static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *m
         return ONS_METHOD_online;
     }
     if (is_split(plan)) {
-        plan->reason = "fewer rows than keep the threads busy: they share each one";
+        plan->reason =
+            "there are too few rows to keep the threads busy: several threads share each row";
         plan->measured = RESULTS "float32 1x16777216, 16 threads: split 1.27, online 0.16";
         return ONS_METHOD_split;
     }
     if (plan->form == ONS_ROW_FORM && is_short_value(problem, plan)) {
-        plan->reason = "short rows with one value each: several at once";
+        plan->reason = "short rows with one value each: several rows run at once";
         return ONS_METHOD_fused;
     }
     if (has_one_a_row(problem)) {
@@ -147,7 +148,7 @@ static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *m
     if (plan->form == ONS_ROW_FORM
             ? row <= cached && plan->threads * ONS_KEPT_ROWS * row <= SCRATCH_BYTES
             : row * columns_kept(problem, plan) <= cached / 2) {
-        plan->reason = "what is worked on at once fits the caches: one read from memory";
+        plan->reason = "the rows that are in work at once fit the caches: one read from memory";
         plan->measured = RESULTS
             "float32 16384x1024, 1 thread: fused 1.47, online 0.80; "
             "float32 128x131072, 1 thread: fused 1.21, online 0.69";

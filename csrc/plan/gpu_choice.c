@@ -86,7 +86,7 @@ static choice choose_in_row_form(const gpu_row *row, ons_dtype dtype, const ons_
         fits(ONS_METHOD_fused_warp, row, plan) && fits(ONS_METHOD_fused_block, row, plan))
         return (choice){
             ONS_METHOD_fused_block,
-            "few rows that a warp could hold: several warps are sooner done",
+            "a warp could hold a row, but there are few rows: several warps finish a row sooner",
             RESULTS
             "float32 1x1024: fused_block 0.67, fused_warp 0.62; bfloat16 64x1024: fused_block "
             "0.71, fused_warp 0.71"};
@@ -139,7 +139,7 @@ static choice choose_in_row_form(const gpu_row *row, ons_dtype dtype, const ons_
             "split 0.55; float32 5341x50257: online 0.65, split 0.62; float32 1024x262144: split "
             "0.66, online 0.64"};
     return (choice){
-        ONS_METHOD_split, "rows too long to be held: blocks share each one",
+        ONS_METHOD_split, "the rows are too long to be held on the chip: blocks share each row",
         RESULTS
         "float32 64x4194304: split 0.65, online 0.45; float32 1x268435456: split 0.64, grid "
         "0.63"};
@@ -162,7 +162,8 @@ static choice choose_in_column_form(const gpu_row *row, ons_dtype dtype, const o
         return (choice){ONS_METHOD_online,
                         "rows too long to be held, and enough of them for blocks of 32",
                         RESULTS "float32 4096x4096 axis 0: online 0.55, split 0.45"};
-    return (choice){ONS_METHOD_split, "few rows, too long to be held: blocks share each 32", NULL};
+    return (choice){ONS_METHOD_split,
+                    "few rows, too long to be held on the chip: blocks share each 32 rows", NULL};
 }
 
 /* Nothing is kept of a row, so reading it tile by tile is enough. */
@@ -179,7 +180,8 @@ static choice choose_for_values(const gpu_row *row, const ons_plan *plan) {
         return (choice){ONS_METHOD_cluster, "few rows: the blocks of a cluster share each one",
                         NULL};
     if (fits(ONS_METHOD_fused_block, row, plan))
-        return (choice){ONS_METHOD_fused_block, "few rows: a block reads one at once", NULL};
+        return (choice){ONS_METHOD_fused_block, "few rows: a block reads a whole row at once",
+                        NULL};
     return (choice){ONS_METHOD_split, "few long rows: blocks share each one", NULL};
 }
 

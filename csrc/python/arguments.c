@@ -1,4 +1,5 @@
-/* arguments.c - the arguments of the functions, and status -> exception. */
+/* arguments.c - reads the arguments of the functions, and raises the exception that belongs to a
+ * status. */
 #include "arguments.h"
 
 #include <string.h>
@@ -39,12 +40,12 @@ static void refuse_method(ons_method method, const ons_problem *problem, PyObjec
         where = on_cpu ? " on the CPU" : " on a GPU";
     if (*where && on_cpu && !ons_methods[method].on_cpu)
         PyErr_Format(PyExc_ValueError,
-                     "method '%s' runs on CUDA arrays alone (%s), and this array is on the "
-                     "CPU: %U",
+                     "method '%s' runs only on CUDA arrays (%s), and this array is on the CPU: %U",
                      ons_method_name(method), ons_methods[method].summary, names);
     else
-        PyErr_Format(PyExc_ValueError, "method '%s' does no %s%s: %U", ons_method_name(method),
-                     ons_operations[problem->operation].name, where, names);
+        PyErr_Format(PyExc_ValueError, "method '%s' cannot compute %s%s: %U",
+                     ons_method_name(method), ons_operations[problem->operation].name, where,
+                     names);
 }
 
 void ons_set_error(ons_status status, ons_method method, const ons_problem *problem,
@@ -73,7 +74,7 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
         if (names)
             PyErr_Format(PyExc_ValueError,
                          "method '%s' holds rows of at most %lld elements of this type on this "
-                         "GPU, and these have %lld: %U",
+                         "GPU, and these rows have %lld: %U",
                          ons_method_name(method), (long long)plan->longest_row, (long long)plan->N,
                          names);
         break;
@@ -130,7 +131,7 @@ int ons_take_arguments(const ons_signature *takes, PyObject *const *args, Py_ssi
     }
     if (count > first + selects + 1) {
         PyErr_Format(PyExc_TypeError,
-                     "%s() takes %s%s and an axis by position, %zd values were given", function,
+                     "%s() takes %s%s and an axis by position, but %zd values were given", function,
                      what, first == 1 ? "" : ",", count);
         return -1;
     }

@@ -1,4 +1,5 @@
-/* arguments.h - the arguments that the functions share, and status -> exception. */
+/* arguments.h - the arguments that the functions share, and the exceptions that belong to a
+ * status. */
 #ifndef ONS_PYTHON_ARGUMENTS_H
 #define ONS_PYTHON_ARGUMENTS_H
 

@@ -1,4 +1,5 @@
-/* call.c - the call of an operation: arrays to views, views to a problem, the run, the result. */
+/* call.c - calls an operation: makes views of the arrays and a problem of the views, runs it, and
+ * returns the result. */
 #include "call_views.h"
 
 #include "../api/packed.h"
@@ -233,7 +234,8 @@ static int use_out(operation_call *call, ons_library out_library) {
     if (ons_check_shape("out", out, x) < 0) return -1;
     if (call->wanted && out->dtype != *call->wanted) {
         PyErr_Format(PyExc_ValueError,
-                     "out has dtype %s, and dtype is %s: expected the same, or one of them",
+                     "out has dtype %s, and dtype is %s: expected the same type, or only one of "
+                     "the two arguments",
                      ons_dtype_name(out->dtype), ons_dtype_name(*call->wanted));
         return -1;
     }

@@ -229,12 +229,14 @@ static PyObject *no_array(PyObject *self, PyObject *Py_UNUSED(args), PyObject *P
 PyDoc_STRVAR(
     dlpack_doc,
     "__dlpack__($self, stream=None, *, max_version=None, dl_device=None, copy=None)\n--\n\n"
-    "A DLPack capsule, as the array API standard has it; ready in the order of stream.");
+    "A DLPack capsule, as in the array API standard. Work that comes later on stream sees the\n"
+    "contents of the array.");
 PyDoc_STRVAR(device_doc,
              "__dlpack_device__($self, /)\n--\n\n(2, n): CUDA, and the number of the GPU.");
 PyDoc_STRVAR(copy_doc,
              "copy_to_host($self, /)\n--\n\n"
-             "A NumPy array with the same elements; waits for the GPU. bfloat16 needs ml_dtypes.");
+             "Waits for the GPU and returns a NumPy array with the same elements. bfloat16 needs\n"
+             "ml_dtypes.");
 
 PyMethodDef ons_device_array_methods[] = {
     {"__dlpack__", (PyCFunction)(void (*)(void))dlpack, METH_VARARGS | METH_KEYWORDS, dlpack_doc},

@@ -72,12 +72,14 @@ static PyGetSetDef getset[] = {
      "Name of the type: float16, bfloat16, float32 or float64, or int64 of indices.", NULL},
     {"device", get_device, NULL, "\"cuda:0\" for the first GPU.", NULL},
     {"stream", get_stream, NULL,
-     "CUDA's handle of the stream that the array is written and freed on; 0: the legacy default "
-     "one.",
+     "CUDA's handle of the stream on which the array is written and freed. 0 is the legacy "
+     "default\n"
+     "stream.",
      NULL},
     {"size", get_size, NULL, "Number of elements.", NULL},
     {"__cuda_array_interface__", ons_cuda_array_interface, NULL,
-     "CUDA Array Interface, version 3; none for bfloat16, which has no name there.", NULL},
+     "CUDA Array Interface, version 3. AttributeError for bfloat16, which has no name there.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -87,14 +89,15 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(doc,
-             "An array on a GPU in memory of onsoftmax's own, in C order.\n\n"
-             "softmax gives one for a GPU array of no library that it knows; torch, CuPy and JAX "
-             "arrays\n"
-             "give their own kind. Hand it on by DLPack (torch.from_dlpack, cupy.from_dlpack,\n"
-             "jax.dlpack.from_dlpack) or by the CUDA Array Interface (numba), give it to softmax "
-             "as the\n"
-             "array or as out, or copy_to_host(). It cannot be made, pickled or copied by copy.\n");
+PyDoc_STRVAR(
+    doc,
+    "An array on a GPU, in C order. Its memory belongs to onsoftmax.\n\n"
+    "softmax returns a DeviceArray for a GPU array of an unknown library. torch, CuPy and JAX\n"
+    "arrays give an array of their own library. Other libraries take a DeviceArray by DLPack\n"
+    "(torch.from_dlpack, cupy.from_dlpack, jax.dlpack.from_dlpack) or by the CUDA Array\n"
+    "Interface (numba). softmax takes it as the array or as out. copy_to_host() makes a NumPy\n"
+    "array of it. You cannot make a DeviceArray yourself, pickle it, or copy it with the\n"
+    "module copy.");
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, (void *)doc},

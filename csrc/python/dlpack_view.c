@@ -179,8 +179,8 @@ static int take_type(const dlpack_tensor *tensor, ons_role role, ons_view *view,
     if (*counts < 0) return dtype_of(tensor->dtype, role, &view->dtype);
     if (view->device == ONS_CPU) return 0;
     PyErr_SetString(PyExc_TypeError,
-                    "got integers or bool on a GPU, of a library that is not asked to convert "
-                    "them: expected float16, bfloat16, float32 or float64");
+                    "got an array of integers or bool on a GPU, and onsoftmax does not ask its "
+                    "library to convert it: expected float16, bfloat16, float32 or float64");
     return -1;
 }
 
@@ -240,8 +240,8 @@ static int take_capsule(PyObject *capsule, ons_role role, ons_view *view,
         }
         if (role == ONS_Y && managed->flags & DLPACK_COPIED) {
             PyErr_SetString(PyExc_ValueError,
-                            "out is handed over by DLPack as a copy, and the result would be lost "
-                            "with it: expected an array that shows its own memory");
+                            "DLPack gives only a copy of out, and the result would be lost in the "
+                            "copy: expected an array that shares its own memory");
             return -1;
         }
         view->held = PyCapsule_New(managed, HELD, release_versioned);
@@ -267,8 +267,7 @@ int ons_view_dlpack(ons_module *module, PyObject *array, ons_role role, bool own
     int status = -1;
     const dlpack_tensor *tensor;
     if (!PyCapsule_IsValid(capsule, DLPACK_VERSIONED) && !PyCapsule_IsValid(capsule, DLPACK_LEGACY))
-        PyErr_Format(PyExc_BufferError,
-                     "__dlpack__ of %R gave no DLPack capsule that is still to be used",
+        PyErr_Format(PyExc_BufferError, "__dlpack__ of %R gave no unused DLPack capsule",
                      (PyObject *)Py_TYPE(array));
     else
         status = take_capsule(capsule, role, view, &tensor);

@@ -1,5 +1,6 @@
-/* exchange.c - any array -> view, and the result -> the caller's own type. A few lines of Python in
- * _libraries do what only another library can do (a conversion, a JAX array from memory). */
+/* exchange.c - makes a view of any array, and converts the result to the caller's own type. A few
+ * lines of Python in _libraries do what only another library can do (a conversion, a JAX array from
+ * memory). */
 #include "views.h"
 
 static bool is_scalar(PyObject *object) {
@@ -20,8 +21,8 @@ static bool is_masked(const ons_module *module, PyObject *object) {
 int ons_refuse_masked(const ons_module *module, const char *name, PyObject *object) {
     if (!is_masked(module, object)) return 0;
     PyErr_Format(PyExc_TypeError,
-                 "%s is a masked array, whose mask would be ignored: expected one without a mask, "
-                 "as its .data",
+                 "%s is a masked array, and its mask would be ignored: expected an array without a "
+                 "mask, such as its .data",
                  name);
     return -1;
 }
@@ -170,7 +171,7 @@ int ons_take_out(const ons_caller *caller, PyObject *object, ons_view *view, ons
     if (overlaps > 0)
         PyErr_SetString(PyExc_ValueError,
                         "out is broadcast, or strided so that its elements overlap: expected an "
-                        "array with a place in memory for each");
+                        "array in which each element has its own place in memory");
 fail:
     ons_release_view(view);
     return -1;

@@ -21,33 +21,29 @@
     "($module, array, /, k, axis=-1, *, log=False, sorted=True, return_normalizer=False, " \
     "method='auto', dtype=None, where=None, scale=1.0, stream=None, num_threads=None)\n--\n\n"
 
-#define ARRAY_AND_AXIS                                                                             \
-    "Parameters\n"                                                                                 \
-    "----------\n"                                                                                 \
-    "array : array_like, any shape\n"                                                              \
-    "    Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a list "   \
-    "or a\n"                                                                                       \
-    "    number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,\n"              \
-    "    ``__cuda_array_interface__`` or ``__array__``.\n"                                         \
-    "    float16, bfloat16, float32 or float64. Integers and bool become the library's default "   \
-    "float.\n"                                                                                     \
-    "    The work is done on the array's device, the CPU or a GPU. The array is not written to.\n" \
-    "axis : int, tuple of ints, or None\n"                                                         \
+#define ARRAY_AND_AXIS                                                                           \
+    "Parameters\n"                                                                               \
+    "----------\n"                                                                               \
+    "array : array_like, any shape\n"                                                            \
+    "    Logits, dimensionless. A NumPy array of any strides, alignment and byte order; a\n"     \
+    "    list or a number; a torch tensor, CuPy or JAX array; an object with ``__dlpack__``,\n"  \
+    "    ``__cuda_array_interface__`` or ``__array__``.\n"                                       \
+    "    The type is float16, bfloat16, float32 or float64. Integers and bools become the\n"     \
+    "    default float of the array's library.\n"                                                \
+    "    The call runs on the array's device, the CPU or a GPU. It does not change the array.\n" \
+    "axis : int, tuple of ints, or None\n"                                                       \
     "    The axis or axes that form a row. The last axis by default; None means all axes.\n"
 
-#define INPUTS_AND_AXIS                                                                            \
-    "Parameters\n"                                                                                 \
-    "----------\n"                                                                                 \
-    "grad, output : array_like, of one shape\n"                                                    \
-    "    The gradient of the loss, and the result of the forward operation, both dimensionless. "  \
-    "Kinds\n"                                                                                      \
-    "    and types are those of softmax. Both are on one device. Each is read once if a row fits " \
-    "(see\n"                                                                                       \
-    "    plan).\n"                                                                                 \
-    "axis : int, tuple of ints, or None\n"                                                         \
-    "    The axis or axes that formed a row in the forward operation. The last axis by default; "  \
-    "None\n"                                                                                       \
-    "    means all axes.\n"
+#define INPUTS_AND_AXIS                                                                         \
+    "Parameters\n"                                                                              \
+    "----------\n"                                                                              \
+    "grad, output : array_like, of one shape\n"                                                 \
+    "    The gradient of the loss, and the result of the forward operation, both\n"             \
+    "    dimensionless. They may be any array that softmax takes. Both are on one device. If\n" \
+    "    a row fits in fast memory (see plan), each of them is read once.\n"                    \
+    "axis : int, tuple of ints, or None\n"                                                      \
+    "    The axis or axes that formed a row in the forward operation. The last axis by\n"       \
+    "    default; None means all axes.\n"
 
 #define METHOD_OF_GRADIENT                                                                   \
     "method : str\n"                                                                         \
@@ -65,58 +61,53 @@
 
 #define DTYPE_AND_OUT                                                                            \
     "dtype : dtype, optional\n"                                                                  \
-    "    The type of the result, one of the four. The arithmetic uses the wider type of input "  \
-    "and\n"                                                                                      \
-    "    result, and at least float32. Only `naive` works in the array's own type.\n"            \
+    "    The type of the result: float16, bfloat16, float32 or float64. The arithmetic uses\n"   \
+    "    the wider type of the array and the result, and at least float32. Only `naive` works\n" \
+    "    in the array's own type.\n"                                                             \
     "out : array of the same shape, optional\n"                                                  \
-    "    Array that receives the result and is returned. It may be the input itself or overlap " \
-    "it.\n"                                                                                      \
-    "    `out`, `where` and an array `scale` must be on the input's device.\n"
+    "    Array that receives the result and is returned. It may be the input itself or\n"        \
+    "    overlap it. `out`, `where` and an array `scale` must be on the input's device.\n"
 
-#define DTYPE_AND_OUT_OF_GRADIENT                                                                  \
-    "dtype : dtype, optional\n"                                                                    \
-    "    The type of the result, one of the four. By default it is the type of the inputs; if "    \
-    "these\n"                                                                                      \
-    "    differ, float64 if one of them is float64, else float32. The arithmetic uses the widest " \
-    "of the\n"                                                                                     \
-    "    three types.\n"                                                                           \
-    "out : array of the same shape, optional\n"                                                    \
-    "    Array that receives the result and is returned. It may be grad or output itself, or "     \
-    "overlap\n"                                                                                    \
-    "    them.\n"
+#define DTYPE_AND_OUT_OF_GRADIENT                                                               \
+    "dtype : dtype, optional\n"                                                                 \
+    "    The type of the result: float16, bfloat16, float32 or float64. The default is the\n"   \
+    "    type of the inputs. If their types differ, it is float64 if one of them is float64,\n" \
+    "    and float32 otherwise. The arithmetic uses the widest type of grad, output and the\n"  \
+    "    result.\n"                                                                             \
+    "out : array of the same shape, optional\n"                                                 \
+    "    Array that receives the result and is returned. It may be grad or output itself, or\n" \
+    "    overlap them.\n"
 
 #define KEEPDIMS_TEXT   \
     "keepdims : bool\n" \
     "    Whether the result keeps axis, with length 1.\n"
 
-#define WHERE_AND_SCALE                                                               \
-    "where : array of bool that broadcasts to the array, optional\n"                  \
-    "    False excludes an element. The result is as if the element did not exist.\n" \
-    "scale : float, or array that broadcasts with length 1 along axis\n"              \
-    "    Multiplies the logits first, as 1 / temperature does. The product is rounded once.\n"
+#define WHERE_AND_SCALE                                                                        \
+    "where : array of bool that broadcasts to the array, optional\n"                           \
+    "    False excludes an element. The result is as if the element did not exist.\n"          \
+    "scale : float, or array that broadcasts with length 1 along axis\n"                       \
+    "    The logits are multiplied by scale first. 1 / temperature is a typical scale. Each\n" \
+    "    product is rounded once.\n"
 
 #define WHERE_AND_SCALE_OF_GRADIENT                                                            \
     "where : array of bool that broadcasts to the inputs, optional\n"                          \
     "    The mask of the forward operation. False excludes an element from the sums.\n"        \
     "scale : float, or array that broadcasts with length 1 along axis\n"                       \
-    "    The scale of the forward operation. It multiplies the result, which is rounded once " \
-    "more.\n"
+    "    The scale of the forward operation. The result is multiplied by it, and so rounded\n" \
+    "    once more.\n"
 
-#define STREAM_TO_THREADS                                                                          \
-    "stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional\n"                 \
-    "    The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the "     \
-    "legacy\n"                                                                                     \
-    "    default stream. By default it is the current stream of torch or CuPy, or the stream of "  \
-    "a\n"                                                                                          \
-    "    DeviceArray or of the CUDA Array Interface, else the legacy default stream. The call "    \
-    "does not\n"                                                                                   \
-    "    wait for the GPU.\n"                                                                      \
-    "num_threads : int, optional\n"                                                                \
-    "    The most threads to use, for a CPU array only; get_num_threads() by default. The number " \
-    "does\n"                                                                                       \
-    "    not change the result.\n"                                                                 \
-    "\n"                                                                                           \
-    "Returns\n"                                                                                    \
+#define STREAM_TO_THREADS                                                                       \
+    "stream : object with __cuda_stream__, cuda_stream or ptr, or int, optional\n"              \
+    "    The CUDA stream to work on, for a GPU array only. An int is CUDA's handle; 0 is the\n" \
+    "    legacy default stream. By default it is the current stream of torch or CuPy for\n"     \
+    "    their arrays, and the array's own stream for a DeviceArray or the CUDA Array\n"        \
+    "    Interface. For other arrays it is the legacy default stream. The call does not wait\n" \
+    "    for the GPU.\n"                                                                        \
+    "num_threads : int, optional\n"                                                             \
+    "    The largest number of threads to use, for a CPU array only. The default is\n"          \
+    "    get_num_threads(). The number does not change the result.\n"                           \
+    "\n"                                                                                        \
+    "Returns\n"                                                                                 \
     "-------\n"
 
 #define PARAMETERS_OF_ROW                                                      \
@@ -130,58 +121,52 @@
     INPUTS_AND_AXIS METHOD_OF_GRADIENT DTYPE_AND_OUT_OF_GRADIENT \
         WHERE_AND_SCALE_OF_GRADIENT STREAM_TO_THREADS            \
         "array of the inputs' shape, and of output's kind\n"
-#define PARAMETERS_OF_PAIR                           \
-    ARRAY_AND_AXIS WHERE_AND_SCALE STREAM_TO_THREADS \
-        "array of float64, of the input's kind, and of its shape without axis, with 2 behind\n"
+#define PARAMETERS_OF_PAIR                                                                 \
+    ARRAY_AND_AXIS WHERE_AND_SCALE STREAM_TO_THREADS                                       \
+        "float64 array of the input's kind. Its shape is the input's shape without axis, " \
+        "followed by 2\n"
 
 /* Its own part has everything. */
 #define PARAMETERS_OF_TOPK ""
 
-#define KINDS                                                                                     \
-    "    A NumPy array for NumPy, torch for torch, CuPy for CuPy, JAX for JAX. For other arrays " \
-    "on a GPU it\n"                                                                               \
-    "    is a DeviceArray.\n"
+#define KINDS                                                                                  \
+    "    A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays\n" \
+    "    on a GPU give a DeviceArray.\n"
 
-#define ERRORS                                                                                     \
-    "\n"                                                                                           \
-    "Raises\n"                                                                                     \
-    "------\n"                                                                                     \
-    "AxisError\n"                                                                                  \
-    "    axis is out of bounds.\n"                                                                 \
-    "ValueError\n"                                                                                 \
-    "    The method is unknown, or this device or row length cannot run it. The shape of out, "    \
-    "where or\n"                                                                                   \
-    "    scale does not fit. An int scale is above float64. The arrays are on different devices. " \
-    "out is\n"                                                                                     \
-    "    read-only, is a copy, or has elements that overlap. out and dtype disagree. A CPU array " \
-    "has a\n"                                                                                      \
-    "    stream; a GPU array has num_threads, or num_threads is below 1.\n"                        \
-    "TypeError\n"                                                                                  \
-    "    A longdouble, complex, object, string or masked array; a mask that is not bool; an "      \
-    "object that\n"                                                                                \
-    "    is not a CUDA stream; out with a JAX tracer; a float64 result in JAX without "            \
-    "jax_enable_x64.\n"                                                                            \
-    "BufferError\n"                                                                                \
-    "    A DLPack capsule that was used already, or has an unknown version or device.\n"           \
-    "RuntimeError\n"                                                                               \
-    "    A GPU array, but the build has no CUDA, or there is no driver or no GPU. An error of "    \
-    "CUDA. A\n"                                                                                    \
-    "    tensor with a tangent, or with a gradient that does not flow through this function. An "  \
-    "array\n"                                                                                      \
-    "    that the conversion of another argument reshapes or moves.\n"                             \
-    "MemoryError\n"                                                                                \
-    "    There is no memory for the result or the scratch.\n"                                      \
-    "\n"                                                                                           \
-    "References\n"                                                                                 \
-    "----------\n"                                                                                 \
-    "M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 "   \
-    "(2018):\n"                                                                                    \
-    "naive, safe and online are its algorithms 1 to 3 (pages 2 and 3), split is its section 3.1 "  \
-    "(page\n"                                                                                      \
-    "4).\n"                                                                                        \
-    "\n"                                                                                           \
-    "Examples\n"                                                                                   \
-    "--------\n"                                                                                   \
+#define ERRORS                                                                                   \
+    "\n"                                                                                         \
+    "Raises\n"                                                                                   \
+    "------\n"                                                                                   \
+    "AxisError\n"                                                                                \
+    "    axis is out of bounds.\n"                                                               \
+    "ValueError\n"                                                                               \
+    "    The method is unknown, or cannot run on this device or with rows of this length. The\n" \
+    "    shape of out, where or scale does not fit. An int scale is too large for a float64.\n"  \
+    "    The arrays are on different devices. out is read-only, has elements that overlap, or\n" \
+    "    comes by DLPack as a copy. out has another type than dtype. stream is given for a\n"    \
+    "    CPU array, or num_threads for a GPU array. num_threads is below 1.\n"                   \
+    "TypeError\n"                                                                                \
+    "    An array is longdouble, complex, object, string or masked. The mask is not bool.\n"     \
+    "    stream is not a CUDA stream. out is given with a JAX tracer. The result would be\n"     \
+    "    float64 in JAX without jax_enable_x64.\n"                                               \
+    "BufferError\n"                                                                              \
+    "    A DLPack capsule was used already, or has an unknown version or device.\n"              \
+    "RuntimeError\n"                                                                             \
+    "    An array is on a GPU, but the build has no CUDA, or the machine has no driver or no\n"  \
+    "    GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow\n"   \
+    "    through this function. The conversion of another argument reshapes or moves an\n"       \
+    "    array.\n"                                                                               \
+    "MemoryError\n"                                                                              \
+    "    There is no memory for the result or the scratch.\n"                                    \
+    "\n"                                                                                         \
+    "References\n"                                                                               \
+    "----------\n"                                                                               \
+    "M. Milakov and N. Gimelshein, Online normalizer calculation for softmax,\n"                 \
+    "arXiv:1805.02867 (2018): naive, safe and online are its algorithms 1 to 3 (pages 2 and\n"   \
+    "3), split is its section 3.1 (page 4).\n"                                                   \
+    "\n"                                                                                         \
+    "Examples\n"                                                                                 \
+    "--------\n"                                                                                 \
     ">>> import onsoftmax as ons\n"
 
 /* Calls the operator that a ByOperator names, or raises its exception. It drops the ByOperator. */
@@ -235,31 +220,31 @@ static PyObject *call_operator(PyObject *self, PyObject *by_operator, const char
 static const char finish_doc[] =
     "finish($module, array, /, axis=-1, *, pairs, operation='softmax', dtype=None, out=None, "
     "where=None, scale=1.0, stream=None, num_threads=None, compute=None)\n--\n\n"
-    "An operation on rows, or on parts of rows, whose pairs are given: those that normalizer "
-    "gives, "
-    "or merged\n"
-    "ones. No element may be above the m of its row. compute: the type of the rows that the pairs "
-    "are\n"
-    "of, by which products with scale are rounded. The other parameters are softmax's.";
+    "Finishes an operation on rows, or on parts of rows. `pairs` are from normalizer, or from\n"
+    "merge with gives='pair'. No element may be above the m of its row. compute: the type of\n"
+    "the rows from which the pairs were made. Products with scale are rounded to it. The\n"
+    "other parameters are softmax's.";
 
 static const char sums_doc[] =
     "sums($module, array, /, axis=-1, *, stream=None, num_threads=None)\n--\n\n"
-    "The state of each row, or part of a row, added up without rounding (csrc/api/exact.h), in 5 "
-    "float64 behind\nthe rows' shape: merge takes it. Where a row is cut does not show.";
+    "Adds up the state of each row, or part of a row, without rounding (csrc/api/exact.h).\n"
+    "The result is float64. Its shape is the rows' shape, followed by 5. merge takes it. The\n"
+    "place where a row is cut does not change the bits.";
 static const char gradient_sums_doc[] =
     "gradient_sums($module, grad, output, /, axis=-1, *, operation='softmax_backward', "
     "stream=None, num_threads=None)\n--\n\n"
-    "What the rows of that operation add up, in 2 float64 behind the rows' shape: the sum, and "
-    "what it\nrounded away.";
+    "Adds up each row for the gradient of an operation. The result is float64. Its shape is\n"
+    "the rows' shape, followed by 2: the sum, and the rest that rounding removed from it.";
 static const char gradient_finish_doc[] =
     "gradient_finish($module, grad, output, /, axis=-1, *, pairs, operation='softmax_backward', "
     "dtype=None, out=None, stream=None, num_threads=None)\n--\n\n"
-    "The gradient of rows, or of parts of rows, whose sums are given: those that gradient_sums "
-    "gives, or the\nsums of these.";
+    "The gradient of rows, or of parts of rows. `pairs` are from gradient_sums, and added up\n"
+    "if the rows have several parts.";
 
 static const char of_memory_doc[] =
-    "The function of that name for its operator: NotImplemented if an array is more than its "
-    "values.";
+    "The function without `_of_memory` in its name, for the operator that calls it. Returns\n"
+    "NotImplemented for an array that another library must handle, such as a tensor that\n"
+    "requires grad.";
 
 static PyMethodDef functions[] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary)                                     \

@@ -147,7 +147,8 @@ int ons_view_described(ons_module *module, PyObject *description, ons_role role,
         (strides != Py_None &&
          (!PyTuple_Check(strides) || PyTuple_GET_SIZE(strides) != view->ndim))) {
         PyErr_Format(PyExc_ValueError,
-                     "array has shape %R and strides %R: expected as many of both, at most %d",
+                     "array has shape %R and strides %R: expected a stride for each dimension, and "
+                     "at most %d dimensions",
                      shape, strides, ONS_MAX_DIMS);
         return -1;
     }

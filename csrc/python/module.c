@@ -82,31 +82,35 @@ static PyObject *show(PyObject *self, PyObject *Py_UNUSED(none)) {
 
 PyDoc_STRVAR(
     plan_doc,
-    "plan($module, array_or_shape, /, axis=-1, *, dtype=None, device=None, method='auto',\n"
-    "     num_threads=None, operation='softmax', k=None, caches=None)\n"
-    "--\n\nThe plan of a call as a dict: see onsoftmax.plan. caches: bytes that a core has to "
-    "itself, bytes\n"
-    "of the last one and the processors that share it, in place of this machine's.");
+    "plan($module, array_or_shape, /, axis=-1, *, dtype=None, device=None, method='auto',\n     "
+    "num_threads=None, operation='softmax', k=None, caches=None)\n--\n\n"
+    "The plan of a call as a dict: see onsoftmax.plan. caches: three numbers in place of this\n"
+    "machine's: the bytes of a core's own cache, the bytes of the last cache, and the number\n"
+    "of processors that share the last cache.");
 PyDoc_STRVAR(methods_doc,
              "methods($module, operation, /)\n--\n\nThe methods of an operation as dicts: see "
              "onsoftmax.methods.");
-PyDoc_STRVAR(as_numpy_doc,
-             "as_numpy($module, array, /)\n--\n\n"
-             "What softmax would read of an array on the CPU, as a read-only NumPy array: its "
-             "memory, or a copy\nwhere softmax converts it.");
-PyDoc_STRVAR(set_doc,
-             "set_num_threads($module, n, /)\n--\n\n"
-             "Use at most n threads where a call says nothing else.\n\n"
-             "n is an int of at least 1: TypeError and ValueError otherwise.");
 PyDoc_STRVAR(
-    get_doc,
-    "get_num_threads($module, /)\n--\n\n"
-    "The most threads a call uses where it says nothing else: set_num_threads, else the "
-    "environment\n"
-    "variable ONSOFTMAX_NUM_THREADS, else the processors that affinity and cgroup quota allow.");
+    as_numpy_doc,
+    "as_numpy($module, array, /)\n--\n\n"
+    "A read-only NumPy array of the elements that softmax would read from an array on the\n"
+    "CPU. It shows the memory of the array, or a copy if softmax converts the array.");
 PyDoc_STRVAR(
-    show_doc,
-    "config($module, /)\n--\n\nThe build and what it found as a dict: see onsoftmax.show_config.");
+    set_doc,
+    "set_num_threads($module, n, /)\n--\n\n"
+    "Sets the largest number of threads for calls without num_threads.\n"
+    "\n"
+    "n is an int of at least 1. Another type raises TypeError, a smaller number ValueError.");
+PyDoc_STRVAR(get_doc,
+             "get_num_threads($module, /)\n--\n\n"
+             "The largest number of threads for a call without num_threads.\n"
+             "\n"
+             "set_num_threads sets it. Before that it comes from the environment variable\n"
+             "ONSOFTMAX_NUM_THREADS. Without this variable it is the number of processors that\n"
+             "affinity and cgroup quota allow.");
+PyDoc_STRVAR(show_doc,
+             "config($module, /)\n--\n\n"
+             "The facts of the build and of this machine as a dict: see onsoftmax.show_config.");
 
 static PyMethodDef functions[] = {
     {"plan", (PyCFunction)(void (*)(void))ons_plan_call, METH_FASTCALL | METH_KEYWORDS, plan_doc},
@@ -136,9 +140,10 @@ static int take_environment(ons_module *module) {
     if (isa && *isa && !ons_isa_select(isa)) {
         PyObject *names = isa_names();
         if (names)
-            PyErr_Format(PyExc_ValueError,
-                         "ONSOFTMAX_ISA is '%s': expected one that this processor runs, of %R", isa,
-                         names);
+            PyErr_Format(
+                PyExc_ValueError,
+                "ONSOFTMAX_ISA is '%s': expected an instruction set of this processor, one of %R",
+                isa, names);
         Py_XDECREF(names);
         return -1;
     }

@@ -33,8 +33,8 @@ static int check_states(const char *name, int values, ons_view *view) {
         PyObject *shape = ons_shape_text(view);
         if (shape)
             PyErr_Format(PyExc_ValueError,
-                         "%s has shape %U and dtype %s: expected float64, and %d behind the rows' "
-                         "shape",
+                         "%s has shape %U and dtype %s: expected float64, and the rows' shape "
+                         "followed by %d",
                          name, shape, ons_dtype_name(view->dtype), values);
         Py_XDECREF(shape);
         return -1;
@@ -227,17 +227,18 @@ done:
 const char ons_merge_doc[] =
     "merge($module, packed, /, axis=(), *, dtype=None, other=None, gives='packed', "
     "stream=None)\n--\n\n"
-    "Packed states of rows (csrc/api/packed.h: 5 float64 behind the rows' shape) merged along "
-    "axis, "
-    "and "
-    "with\nthose of another array of the same rows.\n\n"
-    "gives: 'packed'; 'pair', the 2 that finish takes; 'm' or 'd' alone, with no dimension behind, "
-    "where d is\nsum(exp(x - m)) of rows of that dtype, by default float64.";
+    "Merges packed states of rows along axis, and with the states in `other`, if it is given.\n"
+    "An array of states has the rows' shape, followed by 5, and is float64\n"
+    "(csrc/api/packed.h).\n"
+    "\n"
+    "gives: 'packed' for states, 'pair' for the pairs that finish takes, 'm' or 'd' for one\n"
+    "number a row. d is sum(exp(x - m)) of rows of type `dtype`, by default float64.";
 const char ons_pack_doc[] =
     "pack($module, pairs, /, axis=(), *, dtype=None, other=None, gives='packed', "
     "stream=None)\n--\n\n"
-    "The same of pairs, as normalizer gives them.";
+    "As merge, but from the pairs that normalizer gives.";
 const char ons_empty_doc[] =
     "empty($module, like, shape, /, *, dtype=None)\n--\n\n"
-    "An array of that shape, its contents undefined, of like's kind, on its device, and of its "
-    "type, or of\nthat it is converted to.";
+    "An array of a shape with undefined contents. It has the library and the device of\n"
+    "`like`. Its type is dtype, or else the type of `like`, or the type to which `like` is\n"
+    "converted.";

@@ -1,5 +1,6 @@
-/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain, as a tuple (m, c, d, d_low). Makes
- * it from elements, merges two, and converts it to the form of the papers. */
+/* pairs.c - the pair (m, d) of state.h for onsoftmax/_explain, as a tuple (m, c, d, d_low). The
+ * functions make a pair from elements, merge two pairs, and convert a pair to the form of the
+ * papers. */
 #include "pairs.h"
 
 #include "../api/exponential.h"
@@ -80,12 +81,12 @@ PyObject *ons_call_pair_anchor(PyObject *Py_UNUSED(self), PyObject *object) {
 
 const char ons_pair_of_doc[] =
     "pair_of($module, row, in_float, /)\n--\n\n"
-    "The pair (m, c, d, d_low) of a tuple of floats: d = sum(e^x * 2^-c), its exponentials "
-    "rounded to\nfloat where `in_float`, else to double.";
+    "The pair (m, c, d, d_low) of a tuple of floats, with d = sum(e^x * 2^-c). The\n"
+    "exponentials are rounded to float if `in_float`, and to double otherwise.";
 const char ons_pair_merge_doc[] =
     "pair_merge($module, a, b, /)\n--\n\nThe pair of two parts of a row: ons_state_merge.";
 const char ons_pair_d_doc[] = "pair_d($module, pair, /)\n--\n\nd relative to m: sum(e^(x - m)).";
 const char ons_pair_anchor_doc[] =
     "pair_anchor($module, m, /)\n--\n\n"
-    "What a row of that maximum is taken relative to before anything else: m where it is large, "
-    "else 0.";
+    "The anchor of a row with the maximum m: the number that is subtracted from its elements\n"
+    "first. It is m if m is large, and 0 otherwise.";

@@ -110,9 +110,10 @@ static int check_broadcast(const char *name, const ons_view *view, const ons_vie
     PyObject *given = ons_shape_text(view), *array = ons_shape_text(x);
     PyObject *wanted = ons_shape_text(&of_rows);
     if (given && array && wanted)
-        PyErr_Format(PyExc_ValueError,
-                     "%s has shape %U, and the array %U: expected one that broadcasts to %U%s",
-                     name, given, array, wanted, one_along ? ", with length 1 along axis" : "");
+        PyErr_Format(
+            PyExc_ValueError,
+            "%s has shape %U, and the array has %U: expected a shape that broadcasts to %U%s", name,
+            given, array, wanted, one_along ? ", with length 1 along axis" : "");
     Py_XDECREF(array);
     Py_XDECREF(given);
     Py_XDECREF(wanted);

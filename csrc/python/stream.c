@@ -12,7 +12,7 @@ static int take_handle(PyObject *given, PyObject *handle, void **stream) {
     }
     *stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(handle);
     if (PyErr_Occurred()) {
-        PyErr_Format(PyExc_ValueError, "stream is %R: expected an int that is a CUDA stream",
+        PyErr_Format(PyExc_ValueError, "stream is %R: expected the handle of a CUDA stream, an int",
                      given);
         return -1;
     }

@@ -178,10 +178,9 @@ int ons_check_tracing(const ons_caller *caller) {
     const ons_torch *torch = &caller->module->torch;
     int traced = torch->is_tracing ? is_answer(PyObject_CallNoArgs(torch->is_tracing), Py_True) : 0;
     if (traced <= 0) return traced;
-    return leave(
-        caller,
-        "got a tensor under torch.jit.trace, or an exporter that works by it, which would keep "
-        "the result as a constant: expected a call outside of it");
+    return leave(caller,
+                 "got a tensor under torch.jit.trace, or under an exporter that uses it. The trace "
+                 "would keep the result as a constant: expected a call outside of the trace");
 }
 
 /* torch's variable tells whether any thread is in a mode. Asking about this thread takes longer:

@@ -1,5 +1,5 @@
-/* traced.c - functions for onsoftmax/jax.py for arrays that have no values yet: the checks of a
- * call, and the target that XLA will call. */
+/* traced.c - functions that onsoftmax/jax.py calls with arrays that have no values yet: the checks
+ * of a call, and the target that XLA will call. */
 #include "call_views.h"
 
 #include "../xla/ffi.h"
@@ -97,11 +97,13 @@ PyObject *ons_xla_target(PyObject *self, PyObject *platform) {
 
 const char ons_check_call_doc[] =
     "check_call($module, array, /, axis=-1, *, operation='softmax', other=None, k=None, "
-    "method='auto',\n"
-    "           dtype=None, where=None, scale=1.0, num_threads=None, device=None)\n--\n\n"
-    "The axes, counted from the end, that a call reduces, of arrays on the CPU of which shape and "
-    "type alone\nare looked at. other: the gradient, array being the output. device: None, or "
-    "'cuda', where it will run.\n\nRaises what the call would.";
+    "method='auto',\n           dtype=None, where=None, scale=1.0, num_threads=None, "
+    "device=None)\n--\n\n"
+    "The axes that a call reduces, counted from the end. Only the shapes and types of the\n"
+    "arrays count, and the arrays are on the CPU. other: the gradient; array is then the\n"
+    "output. device: where the call will run, None (the CPU) or 'cuda'.\n"
+    "\n"
+    "Raises what the call would.";
 const char ons_xla_target_doc[] =
     "xla_target($module, platform, /)\n--\n\n"
     "The handler that XLA calls on a platform, 'cpu' or 'CUDA', as the capsule that "

@@ -1,6 +1,6 @@
 /* abi.h - the structs of XLA's foreign function interface, as xla/ffi/api/c_api.h lays them out in
- * memory: version 0.1, and later versions that only add to it. Each begins with its size and a list
- * of extensions. A later version's is longer. */
+ * memory: version 0.1, and later versions that only add to it. Each struct begins with its size and
+ * a list of extensions. The struct of a later version is longer. */
 #ifndef ONS_XLA_ABI_H
 #define ONS_XLA_ABI_H
 

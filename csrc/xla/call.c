@@ -8,11 +8,11 @@
  *   method, num_threads, scale   as in Python; scale if no argument is one
  *   flags        ONS_XLA_LOG and the others of ffi.h
  *
- * An argument has as many dimensions as the result. If it has length 1 along a dimension and the
- * result has more, its element is used for all: vmap passes arguments that it does not map like
- * this. A result with one value a row has length 1 along the axes. States and pairs are float64 in
- * memory, but have type uint32, since JAX by default has no float64. Their words are in a last
- * dimension of their own. */
+ * An argument has as many dimensions as the result. If an argument has length 1 along a dimension
+ * and the result is longer, its one element serves for all. vmap passes arguments that it does not
+ * map in this form. A result with one value a row has length 1 along the axes. States and pairs are
+ * float64 in memory, but have type uint32, since JAX by default has no float64. Their words are in
+ * a last dimension of their own. */
 #include "ffi.h"
 
 #include <stdlib.h>
@@ -223,7 +223,8 @@ static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
     buffer[ONS_INDICES] = info->selects ? results->buffers[1] : NULL;
     if (!buffer[ONS_X] || (buffer[ONS_GRADIENT] != NULL) != info->gradient ||
         (info->selects && axes->length != 1))
-        return "the array, its gradient or its axis is missing, or is not taken";
+        return "the array, its gradient or its axis is missing, or is given to an operation that "
+               "does not take it";
     if (problem->sums && !info->pair && !info->gradient) return "the operation has no sums";
     const int states = problem->sums ? (info->gradient ? 2 : ONS_PACKED_VALUES) : 2 * info->pair;
     frame_shape shape = {0};
@@ -255,7 +256,7 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
     memset(call, 0, sizeof *call);
     if (!operation || !operands || !method || !axes || !scale || !threads || !flags ||
         axes->dtype != XLA_INT64 || *threads < 1)
-        return "an attribute is missing, or is another one than expected";
+        return "an attribute is missing, or has another type or value than expected";
     if (!take_names(operation, method, call)) return "the operation or the method is unknown";
     if (!all_are_buffers(&frame->arguments) || !all_are_buffers(&frame->results))
         return "an argument or a result is no array";
@@ -265,7 +266,8 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
     call->problem.log = *flags & ONS_XLA_LOG;
     call->problem.sorted = *flags & ONS_XLA_SORTED;
     call->problem.sums = *flags & ONS_XLA_SUMS;
-    if (call->merges) return take_merging(frame, call) ? NULL : "these are no states to merge";
+    if (call->merges)
+        return take_merging(frame, call) ? NULL : "the argument is not an array of states to merge";
     const char *wrong = take_arrays(frame, operands, axes, call);
     if (!wrong) ons_coalesce(&call->problem);
     return wrong;

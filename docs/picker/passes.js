@@ -6,11 +6,13 @@ const WORKERS = {
   cluster: [4, "block"], grid: [6, "block"], split: [4, "block"],
 };
 const STREAMS = {
-  naive: [["Sum of e\u02e3, with no maximum to hold it down", "d"], ["Read again, divide, write", "d"]],
+  naive: [["The sum of e\u02e3. No maximum keeps it small", "d"], ["Read again, divide, write", "d"]],
   safe: [["The maximum m", "m"], ["Read again: the sum of e\u02e3\u207b\u1d50", "m d"],
     ["Read a third time, divide, write", "m d"]],
+  exact: [["The maximum m", "m"], ["Read again: the sum of e\u02e3\u207b\u1d50, in double", "m d"],
+    ["Read a third time, divide in double, round once, write", "m d"]],
   online: [["The running pair: m may rise, d is rescaled", "m d"], ["Read again, divide, write", "m d"]],
-  split: [["Each walks its own part with its own pair", "m d"], ["Read again, divide, write", "m d"]],
+  split: [["Each part is read, with a pair of its own", "m d"], ["Read again, divide, write", "m d"]],
 };
 
 const span = (from, to) => Array.from({ length: to - from }, (_, i) => from + i);
@@ -33,12 +35,12 @@ function framesOf(info, workers) {
   if (info.keeps === "row") {
     const tile = share / 2;
     for (let from = 0; from < share; from += tile)
-      add({ pass: 1, title: "Read once, and kept", reading: cellsOf(from, from + tile),
+      add({ pass: 1, title: "The row is read once, and kept", reading: cellsOf(from, from + tile),
         holding: cellsOf(0, from), pairs: info.name === "online_block" ? "m d" : "" });
-    add({ pass: 1, title: "The pair (m, d) of what is held", holding: span(0, CELLS), pairs: "m d" });
+    add({ pass: 1, title: "The pair (m, d) of the row that is held", holding: span(0, CELLS), pairs: "m d" });
     merge({ pass: 1, holding: span(0, CELLS) });
     for (let from = 0; from < share; from += tile)
-      add({ pass: 1, title: "Divided where it lies, and written", holding: cellsOf(from, share),
+      add({ pass: 1, title: "The row is divided where it lies, and written", holding: cellsOf(from, share),
         writing: cellsOf(from, from + tile), pairs: "m d" });
     return frames.map((frame) => ({ ...frame, passes: 1 }));
   }

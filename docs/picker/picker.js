@@ -123,7 +123,7 @@ function pickerView(planner) {
     const [file, ...rows] = measured.split(": ");
     byId("measured").hidden = !measured;
     byId("measured").textContent =
-      `Measured where the choice turns, in parts of a copy's speed: ${rows.join(": ")} (${file}).`;
+      `Measured where the choice changes, relative to the speed of a copy: ${rows.join(": ")} (${file}).`;
   }
 
   const fact = (name, value, note) => h("div", { class: "fact", "data-fact": name },
@@ -148,7 +148,7 @@ function pickerView(planner) {
         fact("Width", counted(plan.width, "row"), "worked on side by side"));
     }
     facts.push(fact("Scratch", plan.workspace_bytes ? memoryText(plan.workspace_bytes) : "none",
-      "memory beside input and result"));
+      "memory besides the input and the result"));
     facts.push(fact("Array", bytesText(arrayBytes(plan)),
       `${withCommas(plan.rows)} \u00d7 ${withCommas(plan.N)}, ${state.dtype}`));
     return facts;
@@ -203,9 +203,9 @@ function pickerView(planner) {
     if (state.watched && planner.plan({ ...state, method: state.watched }).status !== 0)
       state.watched = null;
     byId("kinds-of-times").textContent = isMeasured(plan)
-      ? "As measured on an H100, without the launch from the host; \u2265: at least, at the speed of a copy."
-      : isBound(plan) ? "At least: at the speed of a copy, or a launch alone."
-      : "At the speed of a copy. A call that writes past the caches, or that finds the array in them, may take less.";
+      ? "Measured on an H100, without the launch from the host. A time with \u2265 is the least: the time of a copy of as many bytes."
+      : isBound(plan) ? "The least time: that of a copy of as many bytes, or of a launch alone."
+      : "The time of a copy of as many bytes. A call that writes past the caches, or that finds the array in them, may take less.";
     drawOthers(plan.method);
     const watched = state.watched || plan.method;
     watcher.show(infoOf(watched), state.device);

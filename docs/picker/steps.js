@@ -1,13 +1,13 @@
 /* The tab that runs a row step by step. */
 const MOST_ELEMENTS = 24;
 const STORY = {
-  naive: "Exponentials as they come. It works until one of them overflows.",
+  naive: "The exponentials are added as they are. This works until one of them overflows.",
   safe: "The maximum first, then the sum, then the quotient: three reads, and nothing overflows.",
   fused: "As safe, but the row is read once: it stays on the chip, where the sum and the quotients find it.",
-  online: "One read finds both: whenever the maximum m rises, the sum d is rescaled by e to the " +
-    "power of what it rose by. The second read writes.",
-  split: "Each part has a pair (m, d) of its own, found without waiting for the others. Pairs merge, " +
-    "in any order; then each part is read again and written.",
+  online: "One read finds m and d. Whenever the maximum m rises, d is multiplied by e to the " +
+    "power of old m minus new m. The second read writes the results.",
+  split: "Each part finds its own pair (m, d) without waiting for the other parts. The pairs merge, in " +
+    "any order. Then each part is read again, and its results are written.",
   topk: "The running pair, and beside it the k largest so far. An element that is not above the smallest " +
     "of them costs one comparison. The row is read once, and only k numbers are written.",
 };
@@ -19,7 +19,7 @@ function readRow(text) {
   const row = words.map(readNumber), wrong = words.find((_, i) => row[i] === null);
   if (wrong !== undefined)
     return { error: `\u201c${wrong.slice(0, 24)}\u201d is not a number. The row stays as it was.` };
-  if (!row.length) return { error: "A row has at least one number. It stays as it was." };
+  if (!row.length) return { error: "A row has at least one number. The row stays as it was." };
   if (row.length > MOST_ELEMENTS)
     return { error: `${row.length} numbers: at most ${MOST_ELEMENTS} fit here. The row stays as it was.` };
   return { row };

@@ -19,7 +19,7 @@ EPILOG = """examples:
   onsoftmax explain                                       1 2 3 6 2 1, online, in tiles of 3
   onsoftmax explain --tile 1                              the same, element by element
   onsoftmax explain 1 2 3 6 2 1 --method split --parts 2
-  onsoftmax explain -k 2                                  its 2 largest: softmax_topk
+  onsoftmax explain -k 2                                  softmax_topk: the 2 largest of the row
   onsoftmax explain --operation log_softmax               the same (m, d), with a logarithm at the end
   onsoftmax explain 1 2 3 --operation softmax_backward --grad 0 0 1
   onsoftmax explain 2 4 12 --method naive --dtype float16
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
         "--operation",
         metavar="O",
         help=f"one of {', '.join(OPERATIONS)} (default: softmax, or softmax_topk with -k); "
-        "a gradient is that of the row's softmax or log_softmax, by online, fused or split",
+        "a gradient first takes the row's softmax or log_softmax; its methods are online, fused and split",
     )
     option("-k", type=int, metavar="K", help="shows softmax_topk with the K largest, by online or split")
     option(

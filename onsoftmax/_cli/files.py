@@ -189,7 +189,9 @@ def open_input(path: str) -> NpyFile:
 def read_stdin() -> Array:
     """The array of the .npy file on standard input, in memory. Raises CommandError."""
     if sys.stdin.isatty():
-        raise CommandError("-: standard input is a terminal: expected a .npy file by a pipe, or its name")
+        raise CommandError(
+            "-: standard input is a terminal: expected a .npy file from a pipe, or a file name"
+        )
     held = sys.stdin.buffer.read()
     start, dtype, shape, fortran = _layout("standard input", held[:HEADER_BYTES], len(held))
     return np.ndarray(shape, dtype, held, start, order="F" if fortran else "C")

@@ -20,7 +20,7 @@ other methods would cost, and at which lengths the method changes."""
 EPILOG = """examples:
   onsoftmax plan 4096x32000
   onsoftmax plan 2048x131072 --dtype float32 --device cuda    without a GPU, an H100 is assumed
-  onsoftmax plan 2048x131072 --dtype bfloat16 --device A100   from its data sheet
+  onsoftmax plan 2048x131072 --dtype bfloat16 --device A100   by the data sheet of the A100
   onsoftmax plan 1024x128256 --operation softmax_topk -k 64 --device cuda
   onsoftmax plan 1024x4096@0 --method online --bandwidth 20e9
   onsoftmax plan 4096x4096 --device cuda --json                        every figure, for a program
@@ -45,7 +45,12 @@ def add(commands: Any) -> None:
     option("--method", default="auto", help="default: auto")
     option("--operation", default="softmax", metavar="O", help="such as log_softmax (default: softmax)")
     option("-k", type=int, metavar="K", help="elements to return per row, for softmax_topk")
-    option("--threads", type=int, metavar="T", help="threads of the CPU (default: as softmax)")
+    option(
+        "--threads",
+        type=int,
+        metavar="T",
+        help="largest number of CPU threads (default: as many as softmax uses)",
+    )
     option("--bandwidth", type=_bandwidth, metavar="B", help="speed of a copy in bytes a second, as 3.35e12")
     option("--html", metavar="FILE", help="writes the plan as a page")
     option("--json", action="store_true", help="prints the plan as JSON, instead of the tables")

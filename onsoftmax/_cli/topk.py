@@ -28,7 +28,7 @@ EPILOG = """examples:
   onsoftmax topk logits.npy -k 5
   onsoftmax topk logits.npy -k 5 --log --scale 0.7
   onsoftmax topk logits.npy -k 64 --output top.npz      values and indices of all rows
-  onsoftmax topk - -k 5 <logits.npy                     as part of a pipe, in memory
+  onsoftmax topk - -k 5 <logits.npy                     in a pipe; the whole array is in memory
 """
 
 

@@ -137,7 +137,8 @@ def _taken(name: str, given: Any) -> _Array:
         return given if isinstance(given, da.Array) else da.asarray(given)
     except (TypeError, AttributeError) as error:  # Dask cannot read its type
         raise TypeError(
-            f"{name} is of type {type(given).__name__}: expected a Dask array, or what da.asarray takes"
+            f"{name} is of type {type(given).__name__}: expected a Dask array, or an object that da.asarray "
+            "takes"
         ) from error
 
 
@@ -165,8 +166,8 @@ def _aligned(name: str, given: Any, x: _Array, axis: tuple[int, ...]) -> _Array:
         unknown = any(map(math.isnan, (*shape, *x.shape)))
         hint = "; compute_chunk_sizes() of an array finds what is unknown" if unknown else ""
         raise ValueError(
-            f"{name} has shape {shape}, and the array {x.shape}: expected one that broadcasts to {wanted}"
-            f"{along}{hint}"
+            f"{name} has shape {shape}, and the array has {x.shape}: expected a shape that broadcasts "
+            f"to {wanted}{along}{hint}"
         )
     known = [dim for dim in range(x.ndim) if not math.isnan(array.shape[dim])]
     return array.rechunk({dim: x.chunks[dim] if dim in of_rows else (1,) for dim in known})

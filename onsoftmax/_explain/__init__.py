@@ -108,9 +108,9 @@ def explain(
     Algorithms 1 to 3 of M. Milakov and N. Gimelshein, arXiv 1805.02867, are `naive`, `safe` and `online`.
     With tile=1 they go element by element. `fused` is `safe` with the row on the chip. `split` is `online` on
     several parts of the row, whose pairs then merge. Algorithm 4 of the paper is softmax_topk by `online`. It
-    keeps the k largest so far beside (m, d). With `split` the k largest of the parts merge as their pairs do.
-    log_softmax and logsumexp have the same (m, d), and end with a logarithm. A gradient has a running sum s
-    in the place of (m, d).
+    keeps the k largest so far beside (m, d). With `split` the k largest elements of the parts merge, as the
+    pairs of the parts do. log_softmax and logsumexp have the same (m, d), and end with a logarithm. A
+    gradient has a running sum s in the place of (m, d).
 
     Parameters
     ----------
@@ -130,10 +130,10 @@ def explain(
     operation : str
         "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward" or "log_softmax_backward".
     k : int, optional
-        For softmax_topk, which needs it: the number of elements to select.
+        The number of elements to select. softmax_topk needs k, other operations do not take it.
     grad : array of shape (N,), optional
-        For a gradient, which needs it: the upstream gradient g, that of the loss with respect to y. It is
-        converted to the type of the row.
+        The upstream gradient g: the gradient of the loss with respect to y. The gradients need it, other
+        operations do not take it. It is converted to the type of the row.
 
     Raises
     ------

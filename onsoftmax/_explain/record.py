@@ -15,9 +15,9 @@ class Step:
     """One step on elements `start` to `stop`. A field that does not apply to a step is None, or empty."""
 
     kind: str
-    """The kind of step. Of m and d: "maximum", "sum", "statistics" (both at once), "merge". Of a gradient's
-    sum: "total", "merge". Of results: "divide" (softmax), "subtract" (log_softmax), "value" (logsumexp),
-    "select" (softmax_topk), "gradient"."""
+    """The kind of step. Steps that find m and d: "maximum", "sum", "statistics" (both at once), "merge".
+    Steps that add up a gradient's sum: "total", "merge". Steps that write results: "divide" (softmax),
+    "subtract" (log_softmax), "value" (logsumexp), "select" (softmax_topk), "gradient"."""
     part: int
     """The number of the part of the row, with `split`. Otherwise 0."""
     start: int
@@ -66,8 +66,8 @@ class Step:
     exact: Floats = ()
     """The exponentials or the written values by the same formula."""
     bound: float | None = None
-    """For softmax_topk: the k-th largest before this tile, None if there are fewer. An element that is not
-    above it costs one comparison."""
+    """For softmax_topk: the k-th largest element before this tile. None if fewer than k elements came before.
+    An element that is not above the bound costs one comparison."""
     passed: int | None = None
     """How many elements of the tile are above the bound."""
     kept: Floats = ()
@@ -120,8 +120,9 @@ class Record:
     exact: Floats
     """The result by the textbook formula in float64."""
     size: Floats
-    """What the error of each element is relative to: the exact value. For a logarithm max(1, its size). For
-    a gradient the larger of its two terms, where s adds up absolute values."""
+    """For each element, the number by which its error is divided: the size of the exact value. For a
+    logarithm it is at least 1. For a gradient it is the larger of the gradient's two terms, with absolute
+    values added up in s."""
     indices: tuple[int, ...] = ()
     """For softmax_topk: the places of its k values in the row."""
     grad: Floats = ()

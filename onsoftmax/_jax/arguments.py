@@ -20,7 +20,7 @@ Array = Any
 
 def refuse(out: Any, stream: Any) -> None:
     if out is not None:
-        raise TypeError("out is given, and JAX's arrays are immutable: leave out= away, and take the result")
+        raise TypeError("out is given, and JAX's arrays are immutable: call without out=, and use the result")
     if stream is not None:
         raise ValueError("stream is given, and JAX's programs have their own stream: expected None")
 

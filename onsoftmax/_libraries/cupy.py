@@ -41,7 +41,9 @@ def cuda_array_interface(array: Any) -> _Description:
     """The array as ons_view_described takes it."""
     shown = array.__cuda_array_interface__
     if shown.get("mask") is not None:
-        raise TypeError("masked arrays are not supported: pass the array without its mask, and where=")
+        raise TypeError(
+            "masked arrays are not supported: pass the array without its mask, and its inverse as where="
+        )
     dtype = np.dtype(shown["typestr"])
     if not dtype.isnative:
         raise TypeError(f"dtype {dtype} is not supported on a GPU: expected native byte order")

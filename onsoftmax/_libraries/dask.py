@@ -16,8 +16,8 @@ def refuse_dask(array: Any) -> None:
 
 def _refuse() -> None:
     raise TypeError(
-        "got a Dask array: expected a call of onsoftmax.dask.softmax, log_softmax or logsumexp, which "
-        "take it lazily; or array.compute() for the other functions"
+        "got a Dask array: call softmax, log_softmax or logsumexp of onsoftmax.dask, which take it lazily, "
+        "or pass array.compute() to the other functions"
     )
 
 

@@ -55,7 +55,7 @@ def jax_floating(array: Any) -> Any:
 
 def jax_array(array: Any, role: int) -> Any:
     if role == Y:
-        raise TypeError("out is a JAX array, which is immutable: leave out= away, and take the result")
+        raise TypeError("out is a JAX array, which is immutable: call without out=, and use the result")
     if is_jax_tracer(array):
         return jax_operator()
     check_jax_values(array)

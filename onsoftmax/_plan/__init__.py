@@ -42,8 +42,9 @@ class Plan:
     """Why this method. For softmax on an H100 it says which methods tie, and whether the time is mostly the
     launch's."""
     measured: str
-    """What a run measured at the length where the choice changes: the file and the device that it measured,
-    then x copy of the methods there. Empty if no run measured it, or if the call names the method."""
+    """What a run measured at the row length where the choice changes. First comes the file and the device,
+    then the speed of the methods there, as a multiple of the speed of a copy. Empty if no run measured that
+    length, or if the call names the method."""
     dtype: str
     """The array's type."""
     form: str
@@ -59,8 +60,8 @@ class Plan:
     width: int
     """Rows worked on side by side."""
     bytes_moved: int
-    """Bytes moved through main memory, by reads and writes, if no read finds its elements in a cache. The
-    least, if it depends on the elements."""
+    """Bytes moved through main memory, by reads and writes, if no read finds its elements in a cache. If the
+    number depends on the elements, it is the smallest possible number."""
     on_chip_bytes: int
     """Bytes held in fast memory for one row."""
     workspace_bytes: int
@@ -72,7 +73,7 @@ class Plan:
     k: int | None = None
     """The number of elements that softmax_topk selects per row. None for another operation."""
     num_threads: int | None = field(default=None, repr=False, compare=False)
-    """The largest number of threads to use on the CPU, if the call gives it."""
+    """The argument num_threads of the call. None if the call does not give it."""
 
     # From here on: only for a GPU.
     blocks_a_row: int | None = None
@@ -84,18 +85,18 @@ class Plan:
     longest_row: int | None = None
     """The longest row that the method can hold. None if it takes any."""
     copy_speed: float | None = None
-    """Bytes a second of a copy: 0.88 of the bandwidth of the GPU's memory, which copies reach on an H200. The
-    bandwidth comes from the driver, or from the data sheet if no driver is asked. None if the driver does not
-    tell it."""
+    """The speed of a copy, in bytes a second. It is 0.88 of the bandwidth of the GPU's memory. Copies reach
+    this share on an H200. The bandwidth comes from the driver, or from the data sheet if no driver is asked.
+    None if the driver does not give the bandwidth."""
 
     measured_seconds: float | None = None
     """The time on the GPU, without the launch from the host. It is interpolated between times measured on an
     H100. None for another GPU, for another operation than softmax, and for rows with gaps."""
     measured_copy_seconds: float | None = None
-    """The same time for a copy of the array."""
+    """The time of a copy of the array, measured in the same way."""
     launch_seconds: float | None = None
-    """The time of the method's launch if it has almost nothing to do, as measured on an H100, whatever the
-    GPU."""
+    """The time of a launch of the method with almost no work. It was measured on an H100, also for a plan for
+    another GPU."""
 
     # From here on: from the driver. None without a driver.
     registers: int | None = None
@@ -110,16 +111,16 @@ class Plan:
     def seconds(self, bandwidth: float | None = None) -> float | None:
         """The time to expect: `measured_seconds`, or else the time of the bytes at the speed of a copy.
 
-        On a GPU that is the least time, and at least the time of a launch. A read that the L2 cache may serve
-        does not count. On the CPU a call can take less, if it writes past the caches or finds the array in
-        them.
+        On a GPU the time of the bytes is the least that a call can take. The result is never below the time
+        of a launch. It leaves out reads that the L2 cache may serve. On the CPU a call can take less, if it
+        writes past the caches or finds the array in them.
 
         Parameters
         ----------
         bandwidth : float, optional
-            Bytes a second of a copy. If it is given, the result is the bytes' time at this bandwidth. If not,
-            the CPU's copy speed is measured once, and on a GPU `copy_speed` is used. The result is None if
-            that is not known.
+            The speed of a copy, in bytes a second. If it is given, the result is the time of the bytes at
+            this speed. If not, the speed of a copy is measured once on the CPU, and is `copy_speed` on a GPU.
+            The result is None if `copy_speed` is None.
 
         Raises
         ------
@@ -151,7 +152,8 @@ class Plan:
         return copy_speed.of_memory(self.threads) if self.device == "cpu" else self.copy_speed
 
     def cliffs(self) -> tuple[Cliff, ...]:
-        """The lengths of row at which `auto` changes its method, for as many rows of this type and form."""
+        """The row lengths at which `auto` changes its method. The number of rows, their type and their form
+        are as in this plan."""
         lengths = [2**i for i in range(LONGEST.bit_length()) if 2**i * self.rows <= _MAX_ELEMENTS]
         lengths = [N for N in lengths if (self.k or 1) <= N]
         found: list[Cliff] = []
@@ -319,8 +321,8 @@ class Plan:
     def to_dict(self, bandwidth: float | None = None) -> dict[str, Any]:
         """The plan as plain data, which json.dumps takes.
 
-        The keys are the plan's attributes, with `others` as a list of dicts, and two more: "seconds", as
-        `seconds` gives it for the bandwidth in bytes a second, and "cliffs", as a list of dicts.
+        The keys are the plan's attributes and two more. "seconds" is the result of `seconds` for the
+        bandwidth, in bytes a second. "cliffs" and "others" are lists of dicts.
 
         Raises
         ------

@@ -21,8 +21,9 @@ class Cost:
     measured_seconds: float | None = None
     """As in Plan."""
     most_x_copy: float | None = None
-    """On a GPU, the largest share of a copy's speed that the bytes through memory allow. None on the CPU: a
-    copy there reads what it overwrites, and a method that writes past the caches does not."""
+    """On a GPU, the largest share of a copy's speed that the bytes through memory allow. None on the CPU.
+    There a copy also reads the memory that it overwrites, but a method that writes past the caches does
+    not."""
     least_bytes: int | None = None
     """The bytes that must pass through main memory: bytes_moved without the reads that a GPU's L2 serves."""
     launch_seconds: float | None = None
@@ -34,10 +35,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Cliff:
-    """A length of row at which another method takes over."""
+    """A row length at which another method takes over."""
 
     N: int
-    """The last length of `method`."""
+    """The longest row for which auto takes `method`."""
     method: str
     """The method up to N."""
     bytes_an_element: float
@@ -45,4 +46,4 @@ class Cliff:
     then: str
     """The method from N + 1 on."""
     bytes_an_element_then: float
-    """The same from N + 1 on."""
+    """Bytes moved through main memory for each element, from N + 1 on."""

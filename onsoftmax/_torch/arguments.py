@@ -80,8 +80,8 @@ def call(
     x: torch.Tensor = arrays[0]
     if stream is not None:
         raise ValueError(
-            "stream is given, and torch's operators do the work here (gradients, transforms, torch.compile), "
-            "on the current stream: expected the call inside `with torch.cuda.stream(...)`"
+            "stream is given, and torch's operators do the work here (gradients, transforms, torch.compile). "
+            "They use the current stream: expected the call inside `with torch.cuda.stream(...)`"
         )
     if method != "auto":
         keywords["method"] = method
@@ -126,7 +126,10 @@ def typed_as(out: Any, dtype: Any, array: torch.Tensor) -> dict[str, torch.dtype
         raise ValueError(f"out is on {out.device}, but the array is on {array.device}: expected one device")
     if keywords.get("dtype", out.dtype) != out.dtype:
         theirs, wanted = dtype_name(out.dtype), dtype_name(dtype)
-        raise ValueError(f"out has dtype {theirs}, and dtype is {wanted}: expected the same, or one of them")
+        raise ValueError(
+            f"out has dtype {theirs}, and dtype is {wanted}: expected the same type, or only one of the two "
+            "arguments"
+        )
     return {"dtype": out.dtype}
 
 

@@ -148,8 +148,8 @@ def _check_broadcast(name: str, array: Tensor, x: Tensor, one_along: Sequence[in
         wanted = tuple(1 if i - x.ndim in one_along else length for i, length in enumerate(x.shape))
         along = ", with length 1 along axis" if one_along else ""
         raise ValueError(
-            f"{name} has shape {tuple(array.shape)}, and the array {tuple(x.shape)}: expected one that "
-            f"broadcasts to {wanted}{along}"
+            f"{name} has shape {tuple(array.shape)}, and the array has {tuple(x.shape)}: expected a shape "
+            f"that broadcasts to {wanted}{along}"
         )
 
 

@@ -53,8 +53,8 @@ def agree(local: Any, axis: int, group: Any) -> None:
     except RuntimeError as error:
         missing = [each for each in range(ranks) if not store.check([keys[each]])]
         raise RuntimeError(
-            f"of the group's {ranks} ranks {missing} did not come within {store.timeout}, or came with other "
-            f"rows than rank {rank}: expected a call with rows of {mine} on each rank"
+            f"ranks {missing} did not come within {store.timeout}, or came with other rows than rank {rank}, "
+            f"in a group of {ranks} ranks: expected a call with rows of {mine} on each rank"
         ) from error
     theirs = [store.get(key).decode() for key in keys]
     _agreed[group] = "", count + 1

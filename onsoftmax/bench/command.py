@@ -37,13 +37,13 @@ BUSY = 0.7  # a load of the last minute (processes that run or wait) above which
 OPERATIONS = (*contestants.FORWARD, "softmax_topk", "softmax_backward", "log_softmax_backward")
 USUAL_K = 8
 DESCRIPTION = """Times softmax, or another operation, beside the peers that are installed, in one short run.
-Every answer is checked before it is timed. GB/s counts each input and the result once.
-x copy is the time of a copy of as many bytes over the time of the call."""
+Every answer is checked before it is timed. GB/s counts each input and the result once. x copy is
+the speed relative to a copy: the time of a copy of as many bytes, divided by the time of the call."""
 EPILOG = """examples:
   onsoftmax bench                                      all peers installed, on the GPU if there is one
   onsoftmax bench --device cpu --shape 4096x1024 1024x4096@0 --against scipy,torch
   onsoftmax bench --device cuda --dtype bfloat16 --plot chart.png --json run.json
-  onsoftmax bench --methods all --against none         ours by every method, beside a copy
+  onsoftmax bench --methods all --against none         every method of ours, beside a copy
   onsoftmax bench --operation softmax_backward --shape 1024x1024
 """
 
@@ -84,7 +84,12 @@ def add(commands: Any) -> None:
         "jax, unfused and compile)",
     )
     option("--methods", default="", metavar="A,B", help="our methods to time beside auto, or all")
-    option("--threads", type=_count, metavar="T", help="threads of the CPU (default: as softmax)")
+    option(
+        "--threads",
+        type=_count,
+        metavar="T",
+        help="largest number of CPU threads (default: as many as softmax uses)",
+    )
     option("--rounds", type=_count, default=ROUNDS, metavar="R", help=f"samples per case (default: {ROUNDS})")
     option("--plot", metavar="FILE", help="draws GB/s against N: .png, .svg, .pdf")
     option("--json", metavar="FILE", help="writes all figures")

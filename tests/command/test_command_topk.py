@@ -80,7 +80,7 @@ def test_special_rows(capsys, tmp_path):
         (ROW, ["-k", "two"], "invalid int value: 'two'"),
         (ROW, [], "required: -k"),
         (ROW, ["-k", 1, "--axis", 1], "axis 1 is out of bounds"),
-        (ROW, ["-k", 1, "--method", "naive"], "method 'naive' does no softmax_topk"),
+        (ROW, ["-k", 1, "--method", "naive"], "method 'naive' cannot compute softmax_topk"),
         (
             ROW,
             ["-k", 1, "--scale", "nan"],

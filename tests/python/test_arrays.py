@@ -187,7 +187,7 @@ def copied_capsule(x):
 def test_a_copy_is_no_out():
     """A result in it would be lost. As an input it is like any other array."""
     copy = np.zeros_like(VALUES)
-    with pytest.raises(ValueError, match=r"out.*as a copy.*expected an array that shows its own memory"):
+    with pytest.raises(ValueError, match=r"a copy of out.*expected an array that shares its own memory"):
         ons.softmax(VALUES, out=copied_capsule(copy))
     assert not copy.any()
     assert same_bits(ons.softmax(copied_capsule(VALUES)), ons.softmax(VALUES))
@@ -368,7 +368,7 @@ def test_jax_float64(jax):
 
 def test_dask_is_told_what_to_do():
     dask = type("Array", (), {"__module__": "dask.array.core"})
-    with pytest.raises(TypeError, match=r"Dask array.*onsoftmax\.dask\.softmax.*compute\(\)"):
+    with pytest.raises(TypeError, match=r"Dask array.*softmax.*onsoftmax\.dask.*compute\(\)"):
         ons.softmax(dask())
 
 

@@ -48,17 +48,21 @@ MISTAKES = [
         ValueError,
         "is on the CPU: use one of auto, online, split",
     ),
-    (lambda: ons.softmax_topk(x, 2, method="grid"), ValueError, "method 'grid' does no softmax_topk: use"),
+    (
+        lambda: ons.softmax_topk(x, 2, method="grid"),
+        ValueError,
+        "method 'grid' cannot compute softmax_topk: use",
+    ),
     (lambda: ons.softmax_topk(x, 2, method="foo"), ValueError, "'foo': expected one of auto, online, split"),
     (
         lambda: ons.softmax_backward(x, x, method="safe"),
         ValueError,
-        "method 'safe' does no softmax_backward: use one of auto, online, fused, split",
+        "method 'safe' cannot compute softmax_backward: use one of auto, online, fused, split",
     ),
     (
         lambda: ons.plan((64, 50257), operation="softmax_backward", device="H200", method="online"),
         ValueError,
-        "method 'online' does no softmax_backward on a GPU: use one of auto, split, cluster",
+        "method 'online' cannot compute softmax_backward on a GPU: use one of auto, split, cluster",
     ),
     (lambda: ons.softmax_backward(x, x + 0j), TypeError, "output: dtype complex64 is not supported"),
     (lambda: ons.softmax_backward(x + 0j, x), TypeError, "grad: dtype complex64 is not supported"),
@@ -103,7 +107,11 @@ MISTAKES = [
         TypeError,
         "needs grad and output as its first two arguments, by position",
     ),
-    (lambda: ons.softmax(x, -1, 2), TypeError, "softmax() takes an array and an axis by position, 3 values"),
+    (
+        lambda: ons.softmax(x, -1, 2),
+        TypeError,
+        "softmax() takes an array and an axis by position, but 3 values",
+    ),
     (lambda: ons.softmax("1 2 3"), TypeError, "got str: expected an array"),
     (lambda: ons.softmax(x, out=np.empty((3, 4), int)), TypeError, "out has dtype int64: expected float16"),
     (lambda: ons.softmax(x, out=np.empty((4, 3))), ValueError, "out has shape (4, 3): expected (3, 4)"),
@@ -154,13 +162,13 @@ MISTAKES = [
     (
         lambda: ons.plan((1, 2**33), operation="softmax_topk", k=4, device="L4"),
         ValueError,
-        "method 'auto' holds rows of at most 4294901760 elements of this type on this GPU, and these have "
-        "8589934592: no method takes them",
+        "method 'auto' holds rows of at most 4294901760 elements of this type on this GPU, and these rows "
+        "have 8589934592: no method takes them",
     ),
     (
         lambda: ons.plan((1, 2**19), method="fused_block", device="H100"),
         ValueError,
-        "and these have 524288: use one of auto, naive, safe, online, split, cluster, grid",
+        "and these rows have 524288: use one of auto, naive, safe, online, split, cluster, grid",
     ),
 ]
 

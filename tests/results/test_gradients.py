@@ -96,9 +96,9 @@ def test_what_is_refused(forward, backward):
         backward(np.ones(3), y)
     for method in ("naive", "safe"):
         names = "use one of auto, online, fused, split"
-        with pytest.raises(ValueError, match=rf"method '{method}' does no {name}: {names}"):
+        with pytest.raises(ValueError, match=rf"method '{method}' cannot compute {name}: {names}"):
             backward(y, y, method=method)
-    with pytest.raises(ValueError, match="method 'cluster' runs on CUDA arrays alone"):
+    with pytest.raises(ValueError, match="method 'cluster' runs only on CUDA arrays"):
         backward(y, y, method="cluster")
     with pytest.raises(ValueError, match="out has shape"):
         backward(y, y, out=np.ones(3))

@@ -359,7 +359,7 @@ ROW = ons.normalizer(np.ones((3, 5), np.float32))
         (
             lambda: ROW.merge(ons.normalizer(np.ones((3, 5), "f4"), scale=2)),
             ValueError,
-            r"other has scale 2: expected this Normalizer's, 1\.0",
+            r"other has scale 2: expected this Normalizer's scale, 1\.0",
         ),
         (lambda: ROW.update(np.ones((3, 5), "f4"), stream=7), ValueError, "stream is given, but"),
         (
@@ -370,7 +370,7 @@ ROW = ons.normalizer(np.ones((3, 5), np.float32))
         (
             lambda: Normalizer.from_packed(np.ones((3, 2))),
             ValueError,
-            r"packed has shape \(3, 2\).*and 5 behind",
+            r"packed has shape \(3, 2\).*followed by 5",
         ),
         (
             lambda: Normalizer.from_packed(ROW.packed.astype("f4")),

@@ -84,7 +84,7 @@ def test_jax():
     [
         ({"dtype": "float32"}, TypeError, r"logsumexp\(\) got an unexpected keyword argument 'dtype'"),
         ({"out": np.ones(2)}, TypeError, r"logsumexp\(\) got an unexpected keyword argument 'out'"),
-        ({"method": "cluster"}, ValueError, "runs on CUDA arrays alone"),
+        ({"method": "cluster"}, ValueError, "runs only on CUDA arrays"),
         ({"axis": 2}, np.exceptions.AxisError, "axis 2 is out of bounds"),
     ],
 )

@@ -118,11 +118,12 @@ def test_what_is_refused():
         ons.softmax_topk(x, 1, 2)
     for method in ("naive", "safe", "fused"):
         with pytest.raises(
-            ValueError, match=rf"method '{method}' does no softmax_topk.*: use one of auto, online, split$"
+            ValueError,
+            match=rf"method '{method}' cannot compute softmax_topk.*: use one of auto, online, split$",
         ):
             ons.softmax_topk(x, 1, method=method)
     with pytest.raises(
-        TypeError, match=r"softmax_topk\(\) takes an array, k and an axis by position, 4 values"
+        TypeError, match=r"softmax_topk\(\) takes an array, k and an axis by position, but 4 values"
     ):
         ons.softmax_topk(x, 1, 0, 2)
     with pytest.raises(TypeError, match=r"softmax_topk\(\) needs k as its second argument"):

@@ -380,7 +380,7 @@ def test_errors():
         (ValueError, "k is 9", lambda: ons.softmax_topk(x, 9)),
         (
             ValueError,
-            "expected softmax_topk without it",
+            "call softmax_topk without it",
             lambda: ons.softmax_topk(x, 2, return_normalizer=True),
         ),
         (TypeError, "scale is of type str", lambda: ons.softmax(x, scale="a")),

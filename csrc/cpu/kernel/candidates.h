@@ -1,7 +1,7 @@
 /* candidates.h - the candidates for the k largest elements of a row, and their order. They are the
  * elements that were above `least` when they came. `least` is at most the k-th largest so far. So a
- * later element that is not above it is not among the k: of equal elements the first are. NaN is
- * above everything. */
+ * later element that is not above `least` is not among the k largest. If elements are equal, the
+ * first ones are among the k. NaN is above everything. */
 #ifndef ONS_CPU_KERNEL_CANDIDATES_H
 #define ONS_CPU_KERNEL_CANDIDATES_H
 

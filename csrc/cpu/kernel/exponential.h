@@ -7,10 +7,10 @@
  *
  *  - STEPS * |c| and |n| are below 2^(mantissa bits - 2), and r is small. ONS_LARGEST_REFERENCE
  *    ensures that.
- *  - An element below the floor becomes 0 at once. Multiplied by 2^-LIFT / d it would be below half
- * of the smallest subnormal, and a product that underflows costs as much as a hundred others.
- * Either its result is masked, or x is raised to the floor, where the bits of the power of two are
- *    those of 0 (ONS_RAISED_BELOW, in float64 ONS_RAISED_BELOW_F64).
+ *  - An element below the floor becomes 0 at once. If it were multiplied by 2^-LIFT / d, the
+ *    product would be below half of the smallest subnormal. A product that underflows costs as much
+ *    as a hundred other products. Either its result is masked, or x is raised to the floor, where
+ *    the bits of the power of two are those of 0 (ONS_RAISED_BELOW, ONS_RAISED_BELOW_F64).
  *  - NaN is not below the floor and stays in r, whatever its payload does to the bits of t.
  *
  * float reads eighths of a power of two from a table, which leaves a polynomial of degree 3. double

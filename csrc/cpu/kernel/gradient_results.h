@@ -1,5 +1,5 @@
-/* gradient_results.h - the results of operations that take a gradient dy beside the row y, from the
- * row's sum (gradient.h); and both passes over whole rows. */
+/* gradient_results.h - the results of operations that take a gradient dy beside the row y, computed
+ * from the row's sum (gradient.h). The file also has both passes over whole rows. */
 #ifndef ONS_CPU_KERNEL_GRADIENT_RESULTS_H
 #define ONS_CPU_KERNEL_GRADIENT_RESULTS_H
 

@@ -2,7 +2,7 @@
  *
  * A tile is n elements of each of `rows->width` rows, of the compute type (float or double). In the
  * row form the elements of a row lie side by side, and `along` is the element's size. In the column
- * form the rows lie side by side, and `across` is. Any alignment will do.
+ * form the rows lie side by side, and `across` is the element's size. Any alignment will do.
  *
  * Each operation is written once for the row form (row.h) and once for the column form (column.h),
  * and is compiled for each type and instruction set. All of them add up in the same order, so a row

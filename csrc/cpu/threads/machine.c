@@ -1,4 +1,4 @@
-/* machine.c - this machine's caches, for plans. It asks the system once. */
+/* machine.c - finds this machine's caches, for plans. The code asks the system once. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

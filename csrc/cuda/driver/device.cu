@@ -1,5 +1,5 @@
-/* device.cu - asks the driver about this machine's GPUs and assumes nothing; memory, and order on
- * streams. */
+/* device.cu - asks the driver about this machine's GPUs and assumes nothing. It also allocates
+ * memory, and orders work on streams. */
 #include <cstring>
 
 #include <cuda_runtime.h>

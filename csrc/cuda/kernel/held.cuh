@@ -8,8 +8,8 @@
  * kernels.
  *
  * Team: who shares a row (team/). Its threads meet twice. First the threads of a near group
- * exchange what they must know before the exponentials, the maximum; they then share a reference.
- * After the sums all threads of the row exchange what each near group knows.
+ * exchange the maximum, which they need before the exponentials. They then share a reference. After
+ * the sums all threads of the row exchange what each near group knows.
  *
  *   row()                 the index of this thread's row
  *   chunk<K>()            the first of this thread's K chunks in the row

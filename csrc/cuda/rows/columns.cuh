@@ -4,8 +4,8 @@
  *
  * The lanes of a warp stand side by side across the columns, and ALONG of them along the axis.
  * These ALONG lanes together have the part of a column that one lane has in block_of_columns, in
- * the same order. Their maxima and sums meet like the halves of its tree of sums, so both give the
- * same bits. */
+ * the same order. The maxima and sums of these lanes merge like the halves of that one lane's tree
+ * of sums. So packed columns and block_of_columns give the same bits. */
 #ifndef ONS_COLUMNS_CUH
 #define ONS_COLUMNS_CUH
 

@@ -1,7 +1,7 @@
 /* packed.cuh - packed_columns: rows of an axis that is not the last, without mask or scale. Their
  * elements lie beside the elements of the next rows, in x and in y. A thread takes C rows
- * (columns.cuh). Each pack has one element of each. Results have the elements' type, or are
- * float32. */
+ * (columns.cuh). Each pack has one element of each of these rows. Results have the elements' type,
+ * or are float32. */
 #ifndef ONS_PACKED_CUH
 #define ONS_PACKED_CUH
 

@@ -1,12 +1,12 @@
 /* exponential.cuh - e^x relative to a reference, for thousands of x at a time, and the change of a
  * reference.
  *
- * The reference of a maximum m is 2^c with the integer c = ceil(m * log2(e)), so changing a
- * reference is an exact power of two. With shift = MAGIC + LIFT - c, the integer n = rint(x *
- * log2(e)) appears in the low bits of t = x * log2(e) + shift. Then e^x = 2^n * 2^f with f = x *
- * log2(e) - n. f is computed from the two parts of log2(e), so neither m nor an offset of the row
- * enters the rounding of 2^f. The bits of t give the lifted exponential e^x * 2^(LIFT - c). What
- * must hold:
+ * The reference of a maximum m is 2^c with the integer c = ceil(m * log2(e)). So a change of
+ * reference multiplies by an exact power of two. With shift = MAGIC + LIFT - c, the integer n =
+ * rint(x * log2(e)) appears in the low bits of t = x * log2(e) + shift. Then e^x = 2^n * 2^f with f
+ * = x * log2(e) - n. f is computed from the two parts of log2(e), so neither m nor an offset of the
+ * row enters the rounding of 2^f. The bits of t give the lifted exponential e^x * 2^(LIFT - c).
+ * What must hold:
  *
  *  - |n| and |c| are below 2^22, the room that MAGIC leaves. Rows with |m| > LARGEST have an
  *    anchor, a number near m that is subtracted from x first. The difference is exact wherever

@@ -1,5 +1,6 @@
 /* over_lanes.cuh - maxima and sums over the LANES lanes of a warp that share a row; LANES is a
- * power of two. fixed_sum adds in fixed point, and long_sum keeps what it rounds away. */
+ * power of two. fixed_sum adds in fixed point. long_sum also keeps what its additions round
+ * away. */
 #ifndef ONS_OVER_LANES_CUH
 #define ONS_OVER_LANES_CUH
 

@@ -3,10 +3,10 @@
  *
  * A row has two forms. In the row form, the lanes of a warp take neighbouring chunks of one row. In
  * the column form, for an axis that is not the last, they take 32 neighbouring rows, one row a
- * lane. So a warp's reads lie side by side in both forms. Warp u of those that share a row takes
- * its u-th K * LANES_ALONG chunks, and each lane takes every STRIDE-th of them. So the order of
- * every sum depends only on the length of the row, and the addresses of a thread's chunks differ by
- * constants. */
+ * lane. So a warp's reads lie side by side in both forms. Of the warps that share a row, warp u
+ * takes the u-th run of K * LANES_ALONG chunks of the row. Each lane takes every STRIDE-th chunk of
+ * this run. So the order of every sum depends only on the length of the row, and the addresses of a
+ * thread's chunks differ by constants. */
 #ifndef ONS_FORMS_CUH
 #define ONS_FORMS_CUH
 

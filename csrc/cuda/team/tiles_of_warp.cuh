@@ -1,6 +1,7 @@
-/* tiles_of_warp.cuh - the tiles of a row that a warp has in cluster_smem. First REGISTER_TILES
- * neighbouring tiles in registers, then tiles in turn with the other warps, block by block. The
- * warps of two blocks differ by at most one tile. The order of every sum follows from this. */
+/* tiles_of_warp.cuh - the tiles of a row that a warp has in cluster_smem. The first REGISTER_TILES
+ * tiles are neighbours and stay in registers. The warp takes the further tiles in turn with the
+ * other warps, block by block. The warps of two blocks differ by at most one tile. The order of
+ * every sum follows from this. */
 #ifndef ONS_TILES_OF_WARP_CUH
 #define ONS_TILES_OF_WARP_CUH
 

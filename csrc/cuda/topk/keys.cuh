@@ -1,7 +1,7 @@
 /* keys.cuh - the elements of a short row as 32-bit numbers in the order of top-k. The high bits
- * hold the element, the low bits its place; the first place is the largest. A 16-bit element fits
- * whole. A float32 element loses its last bits, so two elements that differ only there are ordered
- * by their places. */
+ * hold the element, the low bits its place. An earlier place is a larger number. A 16-bit element
+ * fits whole. A float32 element loses its last bits, so two elements that differ only there are
+ * ordered by their places. */
 #ifndef ONS_KEYS_CUH
 #define ONS_KEYS_CUH
 

@@ -1,7 +1,7 @@
-/* topk/large.cu - online of the operation that selects, for k above ONS_LARGEST_K. A block takes a
- * row. It runs the pair (m, d) over the tiles. It finds the k-th element by counting (select.cuh):
- * it reads the row once for each 8 bits of the key, and of the place if several elements have this
- * key. It lists the k elements in the workspace and sorts them there.
+/* topk/large.cu - `online` for softmax_topk with a k above ONS_LARGEST_K. A block takes a row. It
+ * runs the pair (m, d) over the tiles. It finds the k-th element by counting (select.cuh): it reads
+ * the row once for each 8 bits of the key, and of the place if several elements have this key. It
+ * lists the k elements in the workspace and sorts them there.
  *
  * Reads N 3 to 14 times. */
 #include "../kernel/passes.cuh"

@@ -1,4 +1,4 @@
-/* topk/launch.cuh - launch_rows.cuh for the operation that selects. */
+/* topk/launch.cuh - launch_rows.cuh for softmax_topk. */
 #ifndef ONS_LAUNCH_TOPK_CUH
 #define ONS_LAUNCH_TOPK_CUH
 

@@ -1,9 +1,9 @@
-/* topk/online.cu - online of the operation that selects. A block reads a row of any N, tile by tile
- * (arXiv 1805.02867, algorithm 4, with a tile in place of an element). Each thread runs (m, d) over
- * its elements and takes the top of each tile, its largest element (tops_of_block.cuh). Most
- * elements cost no more than that. At the end the threads' maxima bound the k-th element from
- * below: each warp counts an equal share of k. The block then reads the elements again whose tops
- * are from the bound on, and puts those from the bound on in order.
+/* topk/online.cu - `online` for softmax_topk. A block reads a row of any N, tile by tile (arXiv
+ * 1805.02867, algorithm 4, with a tile in place of an element). Each thread runs (m, d) over its
+ * elements and takes the top of each tile, its largest element (tops_of_block.cuh). Most elements
+ * cost no more than that. At the end the threads' maxima bound the k-th element from below: each
+ * warp counts an equal share of k. The block then takes the tops from the bound on, and reads the
+ * elements under these tops again. It puts the elements from the bound on in order.
  *
  * topk/split.cu runs this kernel on parts of rows.
  *

@@ -1,5 +1,5 @@
-/* signs.cuh - a bit for each of a thread's elements that is not below a number, or above it. The
- * sign of the difference gives the bit, in two instructions an element. */
+/* signs.cuh - sets a bit for each of a thread's elements that is not below a number, or for each
+ * that is above it. The sign of the difference gives the bit, in two instructions an element. */
 #ifndef ONS_SIGNS_CUH
 #define ONS_SIGNS_CUH
 

@@ -1,8 +1,8 @@
-/* topk/sorted.cu - fused_warp of the operation that selects, for short rows. Each of LANES lanes
- * puts its elements in order and keeps the M largest; then the lanes' lists become one. All
- * exchanges are between registers. If M is small, the tops of chunks are put in order first. The k
- * largest elements are in the k chunks with the largest tops, so only the elements of these chunks
- * are put in order.
+/* topk/sorted.cu - `fused_warp` for softmax_topk of short rows. Each of LANES lanes puts its
+ * elements in order and keeps the M largest; then the lanes' lists become one. All exchanges are
+ * between registers. If M is small, the tops of chunks are put in order first. The k largest
+ * elements are in the k chunks with the largest tops, so only the elements of these chunks are put
+ * in order.
  *
  * An element and its place are one number of 32 bits (keys.cuh). For float32 it lacks the element's
  * last bits, so elements that differ only there are put in order at the end.

@@ -1,7 +1,7 @@
 /* topk/state.cuh - the pair (m, d) of a row that a block reads tile by tile. For float elements d
  * is a double: the sum of each tile is a float relative to a power of two, so nothing is rounded
  * off unless sums lie 2^29 apart. So d does not depend on the number of threads, and a plan may
- * choose it by the number of rows. In float64 the sums have one order. */
+ * choose this number by the number of rows. In float64 the sums have one order. */
 #ifndef ONS_TOPK_STATE_CUH
 #define ONS_TOPK_STATE_CUH
 
