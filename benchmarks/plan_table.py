@@ -17,8 +17,8 @@ Row = dict[int, float]  # {number of rows: microseconds}
 
 
 def at_rows(row: Row, rows: int) -> float:
-    """The time of so many rows, computed as in csrc/plan/times.c. Between two measured numbers of rows, the
-    time is interpolated linearly. Above the last number, it grows in proportion."""
+    """The time for this number of rows. csrc/plan/times.c computes it in the same way. Between two measured
+    numbers of rows, the time is interpolated linearly. Above the last number, it grows in proportion."""
     known = sorted(row)
     if rows >= known[-1]:
         return row[known[-1]] * rows / known[-1]
@@ -64,7 +64,7 @@ def table(document: dict[str, Any]) -> str:
 
     lines = [
         f"/* plan/measured_times.def - by benchmarks/plan_table.py. {document['gpu']}, {document['date']}.",
-        " * TIME(log2 of the number of rows, time in 10 ns); for the copy, log2 of the bytes read. */",
+        " * TIME(n, t): 2^n rows take t * 10 ns. A copy that reads 2^n bytes takes t * 10 ns. */",
         "#ifdef ONS_COPY_TIMES",
         times(numbers(document["copy"])),
         "#endif",

@@ -107,7 +107,7 @@ const char *ons_isa_selected(void);
  * run it. */
 bool ons_isa_select(const char *name);
 
-/* ------- GPUs. The first call of one of these functions, or the first run on ONS_CUDA, starts CUDA
+/* ------- GPUs. CUDA starts when one of these functions, or a run on ONS_CUDA, first needs it
  * ------- */
 
 /* Whether this build has CUDA, and the number of GPUs. The status may be ONS_E_NO_CUDA, or CUDA's

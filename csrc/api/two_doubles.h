@@ -40,7 +40,7 @@ ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(sum)(ONS_TWO_REAL a, ONS_TWO_REAL b) {
     const ONS_TWO_PAIR exact = {sum, (a - (sum - part)) + (b - part)};
     return exact;
 }
-/* The same where |a| >= |b|, or a is 0. */
+/* The exact sum, for |a| >= |b| or a = 0. */
 ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(fast_sum)(ONS_TWO_REAL a, ONS_TWO_REAL b) {
     const ONS_TWO_REAL sum = a + b;
     const ONS_TWO_PAIR exact = {sum, b - (sum - a)};

@@ -1,5 +1,5 @@
-/* digits.c - adds up the states of rows, or of parts of rows, without rounding (exact.h), tile by
- * tile. It reads the elements once; threads share the rows. */
+/* digits.c - adds up the states of rows without rounding (exact.h), tile by tile. Parts of rows
+ * have states too. The elements are read once. Threads share the rows. */
 #include "../api/exact.h"
 #include "strip/strip.h"
 

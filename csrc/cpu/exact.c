@@ -12,8 +12,9 @@ typedef struct {
     const ons_rounded_kernels *kernels;
     bool log;      /* the results are logarithms */
     bool anchored; /* the maxima in the states are relative to the strip's anchors */
-    ons_tile
-        tile; /* the elements of all rows, if they fit in a tile. Otherwise the strip has one row */
+    /* All elements of the strip, if its rows fit in one tile. A strip of longer rows has one row.
+     */
+    ons_tile tile;
     double *e; /* room for the exponentials of a row, or NULL */
 } exact_job;
 
@@ -157,10 +158,9 @@ static void exact(ons_strip *strip) {
     const bool value = ons_operations[problem->operation].one_a_row;
     const bool selects = strip->candidates != NULL;
     double room[ONS_ROW_TILE + ONS_ROUNDED_ROOM];
-    exact_job job = {
-        .strip = strip,
-        .kernels = strip->kernels->rounded,
-        .log = problem->operation != ONS_OPERATION_softmax && !(selects && !problem->log)};
+    exact_job job = {.strip = strip,
+                     .kernels = strip->kernels->rounded,
+                     .log = selects ? problem->log : problem->operation != ONS_OPERATION_softmax};
     if (selects) {
         do {
             ons_online_statistics(strip, 0, N);
