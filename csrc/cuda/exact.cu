@@ -1,32 +1,39 @@
 /* exact.cu - the exact values, rounded once (api/rounding.h): the maximum, the sum of e^(x - m) in
- * double, and results in double. If one lies too close to the middle of two numbers, the block adds
- * up its row once more, in two doubles. One block a row. exact_held_kernel holds the row in
- * registers, as floats, and moves 1 read + 1 write of N. exact_kernel reads longer rows three
- * times. */
+ * double, and results in double. If one lies too close to the middle of two numbers, the threads of
+ * its row add it up once more, in two doubles.
+ *
+ * exact_held_kernel holds a row in the registers of some lanes or of a block, and moves 1 read + 1
+ * write of N. softmax keeps exponentials, in double, so a thread has at most 16 elements.
+ * exact_kernel reads longer rows three times. */
 #include "kernel/passes.cuh"
 #include "rows/contiguous.cuh"
 #include "statistic/rounded.cuh"
 #include "team/block.cuh"
+#include "team/lanes.cuh"
 
-using team_of_row = block<WARP>;
-
-/* The row's sums, from this thread's. `sums` adds those apart, if the first show that they are
- * needed. */
-template <typename SumsApart>
-__device__ inline ons_rounded_row whole_row(float m, ons_dtype to, double sum, bool log,
-                                            SumsApart sums_apart) {
+/* The sums of a row, from those of this thread. `sums_apart` finds the sums without the largest
+ * exponentials. It is called if the first sums show that a row of this warp needs them. */
+template <typename Team, typename SumsApart>
+__device__ __forceinline__ ons_rounded_row whole_row(const Team &team, float m, ons_dtype to,
+                                                     double sum, bool log, SumsApart sums_apart) {
     ons_rounded_row row = ons_rounded_row_of((double)m, to);
-    row.s.high = team_of_row::near(sum_in_double<float>(sum)).d;
+    row.s.high = team.near(sum_in_double<float>(sum)).d;
     if (log) {
         row.top = exponentials_in_double(row)(m);
         /* log(d) of a d near 1 needs all digits of d - 1 */
-        if (row.s.high < 2 * row.top) {
-            const sum_apart all = team_of_row::near(sums_apart(row));
-            row.s.high = all.s, row.n = all.n;
+        const bool needed = row.s.high < 2 * row.top;
+        if (__any_sync(~0u, needed)) {
+            const sum_apart all = team.near(sums_apart(row.top));
+            if (needed) row.s.high = all.s, row.n = all.n;
         }
     }
-    row.second = log ? ons_rounded_log(&row) : ons_rounded_inverse(&row);
+    row.second = log ? log_in_double(row) : ons_rounded_inverse(&row);
     return row;
+}
+
+__device__ inline float value_of(const ons_rounded_row &row) {
+    const double log = log_in_double(row), value = row.m + log;
+    return (float)ons_decided(value, ONS_ROUNDED_ERROR * (log + fabs(value)), row.to);
 }
 
 template <int n>
@@ -37,92 +44,121 @@ __device__ __forceinline__ double sum_of(const exponentials_in_double &exponenti
     for (int i = 0; i < n; i++) sum += exponential(x[i]);
     return sum;
 }
+
 template <int n>
-__device__ __forceinline__ void add_apart(const ons_rounded_row &row, const float (&x)[n],
-                                          sum_apart *sum) {
-    const exponentials_in_double exponential(row);
+struct in_memory {
+    float x[n];
+
+    __device__ __forceinline__ explicit in_memory(const float (&from)[n]) {
 #pragma unroll
-    for (int i = 0; i < n; i++) {
-        const double e = exponential(x[i]);
-        if (e >= row.top)
-            sum->n += 1;
-        else
-            sum->s += e;
+        for (int i = 0; i < n; i++) x[i] = from[i];
     }
+    __device__ __forceinline__ void to(float (&registers)[n]) const {
+#pragma unroll
+        for (int i = 0; i < n; i++) registers[i] = x[i];
+    }
+};
+
+/* Replaces results that are NaN because a float could not decide. Returns whether a double cannot
+ * decide either. Whole warps call it. */
+template <int n, typename Elements>
+__device__ __forceinline__ bool decide_in_double(const ons_rounded_row &row, ons_dtype to, bool log,
+                                                 bool undecided, float (&y)[n], Elements elements) {
+    if (to == ONS_FLOAT32 || !__any_sync(~0u, undecided)) return undecided;
+    float x[n];
+    elements(x);
+    const in_memory<n> of(x);
+    in_memory<n> results(y);
+    undecided = decide_in_double(exponentials_in_double(row), row.m, row.second, of.x, results.x, n,
+                                 to, log);
+    results.to(y);
+    return undecided;
 }
-__device__ inline ons_two_row whole_row_in_two(ons_two_row mine) {
-    sum_in_two sum;
-    sum.s = mine.s, sum.n = mine.n, sum.below = mine.below;
-    sum = team_of_row::near(sum);
-    mine.s = sum.s, mine.n = sum.n, mine.below = sum.below != 0;
-    ons_two_row_end(&mine);
-    return mine;
+template <int n>
+__device__ __forceinline__ void decide_in_two(const ons_two_row &row, ons_dtype to, bool log,
+                                              const float (&x)[n], float (&y)[n]) {
+    const in_memory<n> of(x);
+    in_memory<n> results(y);
+    decide_in_two(row, of.x, results.x, n, to, log);
+    results.to(y);
 }
 
-/* Replaces the results that are NaN. */
-template <bool LOG, int n>
-__device__ __forceinline__ void decide(const ons_two_row &row, ons_dtype to, const float (&x)[n],
-                                       float (&y)[n]) {
-    float results[n];
+template <typename Ops, typename Rows, int K, typename Team>
+__device__ __forceinline__ void exact_held(const typename Rows::arguments &args, const Team &team) {
+    constexpr int N = K * Rows::V, STRIDE = Team::STRIDE;
+    const ons_dtype to = type_of_results(args);
+    const auto index = team.row();
+    const auto row = Rows::template row<Team::CHECK_ROW>(args, index);
+    const int chunk = team.template chunk<K>();
+    const auto tile = row.template load<K, STRIDE>(chunk);
+    sixteenths::ready();
+    __syncthreads();
+    float x[N], excluded = 0;
+    const float largest_of_row = team.near(largest{tile.largest()});
+    if constexpr (Team::FETCHES) Rows::template ahead<K>(args, index, team.warp());
+    const bool finite = isfinite(largest_of_row);
+    const float m = finite ? largest_of_row : 0;
+    /* Loads the row once more, so that x need not be kept. This warp has not written results yet.
+     */
+    auto elements = [&](float(&again)[N]) { row.template load<K, STRIDE>(chunk).take(again); };
+    auto two_doubles = [&](const float(&again)[N]) {
+        return whole_in_two(team, add_in_two(ons_two_row_of((double)m), in_memory<N>(again).x, N));
+    };
+    const exponentials_in_double exponential(ons_rounded_row_of((double)m, to));
+    auto sums_apart = [&](double top) {
+        return add_apart(exponential, top, {}, in_memory<N>(x).x, N);
+    };
+    tile.take(x);
+    if constexpr (Ops::ONE_A_ROW) {
+        const ons_rounded_row whole =
+            whole_row(team, m, to, sum_of(exponential, x), true, sums_apart);
+        float value = finite ? value_of(whole) : largest_of_row;
+        const bool undecided = finite && isnan(value);
+        if (team.any(undecided)) {
+            float again[N];
+            elements(again);
+            const ons_two_row in_two = two_doubles(again);
+            if (undecided) value = value_in_two(in_two, to);
+        }
+        if (team.writes()) row.put(value);
+    } else {
+        ons_rounded_row whole;
+        bool log = false, undecided = false;
+        with_operation<Ops>(args.operation(), [&](auto op) {
+            using Op = decltype(op);
+            constexpr bool LOG = Op::KEEPS == ONS_KEEP_ELEMENTS;
+            excluded = Op::EXCLUDED, log = LOG;
+            double e[N], sum = 0;
 #pragma unroll
-    for (int i = 0; i < n; i++) results[i] = y[i];
-    decide_in_two(row, x, results, n, to, LOG);
+            for (int i = 0; i < N; i++) sum += e[i] = exponential(x[i]);
+            whole = whole_row(team, m, to, sum, LOG, sums_apart);
+            undecided = rounded_results<LOG>(whole, to, e, x);
+        });
+        undecided = decide_in_double(whole, to, log, undecided, x, elements);
+        if (team.any(undecided)) {
+            float again[N];
+            elements(again);
+            decide_in_two(two_doubles(again), to, log, again, x);
+        }
+        if (!finite) {
 #pragma unroll
-    for (int i = 0; i < n; i++) y[i] = results[i];
+            for (int i = 0; i < N; i++) x[i] = CUDART_NAN_F;
+        }
+        row.template store<K, STRIDE, false>(chunk, x, tile.allowed(), excluded);
+    }
 }
 
 template <typename Ops, typename Rows, int K>
 __global__ void __launch_bounds__(1024)
-    exact_held_kernel(const __grid_constant__ typename Rows::arguments args) {
+    exact_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
-    constexpr int N = K * Rows::V;
-    const ons_dtype to = type_of_results(args);
-    const auto row = Rows::template row<false>(args, blockIdx.x);
-    const int chunk = team_of_row::chunk<K>();
-    const auto tile = row.template load<K, WARP>(chunk);
-    float x[N], excluded = 0;
-    tile.take(x);
-    const float m = team_of_row::near(largest{tile.largest()});
-    Rows::template ahead<K>(args, blockIdx.x, team_of_row::warp());
-    const bool log = args.operation() != ONS_OPERATION_softmax;
-    /* Loads the row once more, so that x need not be kept. The block has not written results yet.
-     */
-    float again[N];
-    auto two_doubles = [&] {
-        row.template load<K, WARP>(chunk).take(again);
-        return whole_row_in_two(add_in_two(ons_two_row_of((double)m), again, N));
-    };
-    ons_rounded_row whole = {};
-    if (isfinite(m)) {
-        const ons_rounded_row empty = ons_rounded_row_of((double)m, to);
-        whole =
-            whole_row(m, to, sum_of(exponentials_in_double(empty), x), log, [&](const auto &row) {
-                sum_apart sum;
-                add_apart(row, x, &sum);
-                return sum;
-            });
-    }
-    if constexpr (Ops::ONE_A_ROW) {
-        float value = isfinite(m) ? (float)ons_rounded_logsumexp(&whole) : m;
-        if (isfinite(m) && isnan(value)) {
-            value = value_in_two(two_doubles(), to);
-        }
-        if (team_of_row::writes()) row.put(value);
-    } else {
-        with_operation<Ops>(args.operation(), [&](auto op) {
-            using Op = decltype(op);
-            constexpr bool LOG = Op::KEEPS == ONS_KEEP_ELEMENTS;
-            excluded = Op::EXCLUDED;
-            if (!isfinite(m)) {
-#pragma unroll
-                for (int i = 0; i < N; i++) x[i] = CUDART_NAN_F;
-            } else if (__syncthreads_or(rounded_results<LOG>(whole, to, x))) {
-                const ons_two_row in_two = two_doubles();
-                decide<LOG>(in_two, to, again, x);
-            }
-        });
-        row.template store<K, WARP, false>(chunk, x, tile.allowed(), excluded);
-    }
+    exact_held<Ops, Rows, K>(args, block<WARP>());
+}
+template <typename Ops, typename Rows, int LANES, int K>
+__global__ void __launch_bounds__(WARP_ROW_THREADS, 8)
+    exact_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
+    exact_held<Ops, Rows, K>(args, lanes<LANES>());
 }
 
 template <typename Ops, typename Rows>
@@ -130,9 +166,11 @@ __global__ void __launch_bounds__(PASS_THREADS)
     exact_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
     constexpr int N = TILE_CHUNKS * Rows::V;
+    const block<WARP> team;
     const ons_dtype to = type_of_results(args);
     const auto row = Rows::template row<false>(args, blockIdx.x);
     const bool log = args.operation() != ONS_OPERATION_softmax;
+    sixteenths::ready(); /* the exchange of the maximum has a barrier */
     auto for_each = [&](auto visit) {
         for_each_tile<block_a_row, TILE_CHUNKS>(row, 0, chunks_of(row),
                                                 [&](int64_t chunk, const auto &tile) {
@@ -143,57 +181,60 @@ __global__ void __launch_bounds__(PASS_THREADS)
     };
     float own = -CUDART_INF_F;
     for_each([&](int64_t, const auto &tile, const auto &) { own = larger(own, tile.largest()); });
-    const float m = team_of_row::near(largest{own});
+    const float m = team.near(largest{own});
     auto two_doubles = [&] {
         ons_two_row mine = ons_two_row_of((double)m);
         for_each([&](int64_t, const auto &, const auto &x) {
-            float elements[N];
-#pragma unroll
-            for (int i = 0; i < N; i++) elements[i] = x[i];
-            mine = add_in_two(mine, elements, N);
+            mine = add_in_two(mine, in_memory<N>(x).x, N);
         });
-        return whole_row_in_two(mine);
+        return whole_in_two(team, mine);
     };
     ons_rounded_row whole = {};
     if (isfinite(m)) {
         long_sum<double> sum;
         const exponentials_in_double exponential(ons_rounded_row_of((double)m, to));
         for_each([&](int64_t, const auto &, const auto &x) { sum.add(sum_of(exponential, x)); });
-        whole = whole_row(m, to, sum.rounded(), log, [&](const auto &row) {
+        whole = whole_row(team, m, to, sum.rounded(), log, [&](double top) {
             sum_apart all;
-            for_each([&](int64_t, const auto &, const auto &x) { add_apart(row, x, &all); });
+            for_each([&](int64_t, const auto &, const auto &x) {
+                all = add_apart(exponential, top, all, in_memory<N>(x).x, N);
+            });
             return all;
         });
     }
     if constexpr (Ops::ONE_A_ROW) {
-        float value = isfinite(m) ? (float)ons_rounded_logsumexp(&whole) : m;
-        if (isfinite(m) && isnan(value)) {
-            value = value_in_two(two_doubles(), to);
-        }
-        if (team_of_row::writes()) row.put(value);
+        float value = isfinite(m) ? value_of(whole) : m;
+        if (isfinite(m) && isnan(value)) value = value_in_two(two_doubles(), to);
+        if (team.writes()) row.put(value);
     } else {
         with_operation<Ops>(args.operation(), [&](auto op) {
             using Op = decltype(op);
             constexpr bool LOG = Op::KEEPS == ONS_KEEP_ELEMENTS;
             /* in_two: NULL while all results may be decided. Without `stores` it only asks */
             auto results = [&](const ons_two_row *in_two, bool stores) {
-                bool undecided = false;
+                const exponentials_in_double exponential(whole);
+                bool any = false;
                 for_each([&](int64_t chunk, const auto &tile, const auto &x) {
                     float y[N];
+                    double e[N];
 #pragma unroll
                     for (int i = 0; i < N; i++) y[i] = isfinite(m) ? x[i] : CUDART_NAN_F;
-                    if (isfinite(m)) undecided |= rounded_results<LOG>(whole, to, y);
-                    if (in_two) {
-                        float elements[N];
+                    if (isfinite(m)) {
 #pragma unroll
-                        for (int i = 0; i < N; i++) elements[i] = x[i];
-                        decide<LOG>(*in_two, to, elements, y);
+                        for (int i = 0; i < N; i++) e[i] = LOG ? 0 : exponential(x[i]);
+                        any |=
+                            decide_in_double(whole, to, LOG, rounded_results<LOG>(whole, to, e, y),
+                                             y, [&](float(&again)[N]) {
+#pragma unroll
+                                                 for (int i = 0; i < N; i++) again[i] = x[i];
+                                             });
                     }
+                    if (in_two) decide_in_two(*in_two, to, LOG, x, y);
                     if (stores)
                         row.template store<TILE_CHUNKS, WARP, true>(chunk, y, tile.allowed(),
                                                                     Op::EXCLUDED);
                 });
-                return (bool)__syncthreads_or(undecided);
+                return team.any(any);
             };
             /* in place, the elements are needed until all results are known to be decided */
             const bool in_place = is_in_place(args);
@@ -228,11 +269,19 @@ ons_status launch_exact(const launch_request &request) {
 
 ons_status launch_exact_held(const launch_request &request) {
     return with_float_rows<ONS_FAMILY_exact_held>(request, [&](auto ops, auto rows) {
+        using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
-        return with_constant<1, 2, 4>(request.plan->elements_a_thread / Rows::V, [&](auto K) {
-            return launch_strips(request, {1, request.plan->threads},
-                                 exact_held_kernel<decltype(ops), Rows, decltype(K)::value>,
-                                 rows.arguments);
-        });
+        const ons_plan *plan = request.plan;
+        const launch_shape shape = {1, plan->threads};
+        ons_status status = ONS_E_OPERAND;
+#define ONS_EXACT_SHAPE(L, K)                                       \
+    if (plan->lanes == L && plan->elements_a_thread == K * Rows::V) \
+        status = launch_strips(request, shape, exact_warp_kernel<Ops, Rows, L, K>, rows.arguments);
+#include "kernels.def"
+#undef ONS_EXACT_SHAPE
+        if (plan->lanes == 0)
+            status = launch_strips(request, shape, exact_block_kernel<Ops, Rows, EXACT_CHUNKS>,
+                                   rows.arguments);
+        return status;
     });
 }

@@ -200,20 +200,31 @@ static void take_passes(const gpu_row *row, ons_plan *plan) {
     plan->blocks_a_row = 1;
 }
 
-/* The most chunks of a thread in exact_held_kernel, and threads of its block. */
-enum { EXACT_CHUNKS = 4, EXACT_THREADS = 1024 };
-
-/* A row that fits is held in the registers of a block. A warp alone has the fewest chunks that hold the row, since
- * each thread computes the constants of the row. */
+/* Lanes of a warp or a block hold the row, if it fits. */
 static void take_exact(const gpu_row *row, ons_plan *plan) {
-    if (row->chunks > EXACT_THREADS * EXACT_CHUNKS) {
+    static const struct {
+        int lanes, chunks;
+    } shapes[] = {
+#define ONS_EXACT_SHAPE(lanes, chunks) {lanes, chunks},
+#include "../cuda/kernels.def"
+#undef ONS_EXACT_SHAPE
+    };
+    if (row->chunks > BLOCK_THREADS * EXACT_CHUNKS) {
         take_passes(row, plan);
         return;
     }
-    const int64_t chunks = min_of(EXACT_CHUNKS, power_of_two_from(ceil_div(row->chunks, WARP)));
     plan->family = ONS_FAMILY_exact_held;
-    plan->threads = (int)ceil_div(ceil_div(row->chunks, chunks), WARP) * WARP;
-    plan->elements_a_thread = (int)(chunks * row->chunk);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t lanes = shapes[i].lanes;
+        if (lanes * shapes[i].chunks < row->chunks) continue;
+        plan->threads = ons_threads_of_warps(row, plan->rows * lanes, WARP_ROW_THREADS);
+        plan->lanes = (int)lanes;
+        plan->width = plan->threads / lanes;
+        plan->elements_a_thread = (int)(shapes[i].chunks * row->chunk);
+        return;
+    }
+    plan->threads = (int)(ceil_div(row->chunks, EXACT_CHUNKS * WARP) * WARP);
+    plan->elements_a_thread = (int)(EXACT_CHUNKS * row->chunk);
     plan->blocks_a_row = 1;
 }
 

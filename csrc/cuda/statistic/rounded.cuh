@@ -9,6 +9,26 @@
 #include "../rows/address.cuh"
 #include "../rows/elements.cuh"
 
+/* The powers 2^(k / 16), in shared memory. Call ready() before a barrier of the block, and at()
+ * after it. */
+struct sixteenths {
+    __device__ static void ready() {
+        static const __constant__ unsigned long long powers[] = {ONS_SIXTEENTHS};
+        if (threadIdx.x < 16) shared()[threadIdx.x] = powers[threadIdx.x];
+    }
+    /* 2^(n / 16) */
+    __device__ static double power(int n) {
+        const unsigned long long bits = shared()[n & 15];
+        return __hiloint2double((int)(bits >> 32) + (n << 16), (int)bits);
+    }
+
+   private:
+    __device__ static unsigned long long *shared() {
+        __shared__ unsigned long long powers[16];
+        return powers;
+    }
+};
+
 /* The exponentials of a row: e^(x - base) * 2^-c in double. Elements far below the maximum are
  * raised to a floor, where the exponential is 2^-1000. */
 struct exponentials_in_double {
@@ -18,18 +38,18 @@ struct exponentials_in_double {
     __device__ explicit exponentials_in_double(const ons_rounded_row &row)
         : base((float)row.base),
           floor((float)((row.c - 1000) * (1 / ONS_LOG2_E))),
-          shift(0x1.8p52 + 1023 - row.c) {}
+          shift(0x1.8p52 - 16 * row.c) {}
 
     __device__ double operator()(float x) const {
-        const double v = (double)fmaxf(x - base, floor), t = fma(v, ONS_LOG2_E, shift),
+        const double v = (double)fmaxf(x - base, floor), t = fma(v, 16 * ONS_LOG2_E, shift),
                      n = t - shift;
-        const double r = fma(-n, ONS_LN2_LOW, fma(-n, ONS_LN2_HIGH, v));
+        const double r = fma(-n, ONS_LN2_16_LOW, fma(-n, ONS_LN2_16_HIGH, v));
         double p = 0;
 #define TERM(a) p = fma(p, r, a);
-        ONS_EXP_TERMS(TERM)
+        ONS_EXP_TERMS_16(TERM)
 #undef TERM
         p = fma(r * r, p, r);
-        const double power = __longlong_as_double(__double_as_longlong(t) << 52);
+        const double power = sixteenths::power(__double2loint(t));
         return fma(power, p, power);
     }
 };
@@ -67,13 +87,55 @@ struct sum_in_two : sum_part<sum_in_two> {
     }
 };
 
-/* What few rows need is called, with elements in local memory, so that all others stay in
- * registers. The second replaces the results that are NaN. Rows are passed by value: given their
- * address, nvcc 13 once put a row and the results at the same place. */
+/* A result of log_softmax. */
+__device__ inline double log_result(float x, double m, double log) {
+    return (fmax((double)x, -0x1p130) - m) - log;
+}
+
+/* log(1 + x) for x >= 0, with all digits of a small x. There is no call. */
+__device__ inline double log_of_1_and(double x) {
+    const bool near = x < 0.4;
+    double z;
+    const double n = split_power(1 + x, &z);
+    const double f = near ? x / (2 + x) : (z - 1) / (z + 1), log = log_of_ratio(f);
+    return near ? log : fma(n, arithmetic<double>::LN2, fma(n, arithmetic<double>::LN2_LOW, log));
+}
+__device__ inline double log_in_double(const ons_rounded_row &row) {
+    return log_of_1_and((row.n - 1.0) + row.s.high / row.top);
+}
+
+/* ------- What few rows need. It is called, with elements in local memory, so that all others stay
+ * in registers. Rows are passed by value: given their address, nvcc 13 once put a row and the
+ * results at the same place ------- */
+
+static __device__ __noinline__ sum_apart add_apart(exponentials_in_double exponential, double top,
+                                                   sum_apart sum, const float *x, int n) {
+    for (int i = 0; i < n; i++) {
+        const double e = exponential(x[i]);
+        if (e >= top)
+            sum.n += 1;
+        else
+            sum.s += e;
+    }
+    return sum;
+}
 static __device__ __noinline__ ons_two_row add_in_two(ons_two_row row, const float *x, int n) {
     for (int i = 0; i < n; i++) ons_two_row_add(&row, (double)x[i]);
     return row;
 }
+template <typename Team>
+static __device__ __noinline__ ons_two_row whole_in_two(Team team, ons_two_row mine) {
+    sum_in_two sum;
+    sum.s = mine.s, sum.n = mine.n, sum.below = mine.below;
+    sum = team.near(sum);
+    mine.s = sum.s, mine.n = sum.n, mine.below = sum.below != 0;
+    ons_two_row_end(&mine);
+    return mine;
+}
+static __device__ __noinline__ float value_in_two(ons_two_row row, ons_dtype to) {
+    return (float)ons_two_logsumexp(&row, ons_rounding_to(to));
+}
+/* The last two replace the results that are NaN. */
 static __device__ __noinline__ void decide_in_two(ons_two_row row, const float *x, float *y, int n,
                                                   ons_dtype to, bool log) {
     const ons_rounding rounding = ons_rounding_to(to);
@@ -82,58 +144,86 @@ static __device__ __noinline__ void decide_in_two(ons_two_row row, const float *
             y[i] = (float)(log ? ons_two_log_softmax(&row, (double)x[i], rounding)
                                : ons_two_softmax(&row, (double)x[i], rounding));
 }
-static __device__ __noinline__ float value_in_two(ons_two_row row, ons_dtype to) {
-    return (float)ons_two_logsumexp(&row, ons_rounding_to(to));
-}
-static __device__ __noinline__ float decided_in_double(double v, ons_dtype to) {
-    return (float)ons_decided(v, ONS_ROUNDED_ERROR * fabs(v), ons_rounding_to(to));
+/* Returns whether a NaN is left. */
+static __device__ __noinline__ bool decide_in_double(exponentials_in_double exponential, double m,
+                                                     double second, const float *x, float *y, int n,
+                                                     ons_dtype to, bool log) {
+    const ons_rounding rounding = ons_rounding_to(to);
+    bool undecided = false;
+    for (int i = 0; i < n; i++) {
+        if (!isnan(y[i])) continue;
+        const double v = log ? log_result(x[i], m, second) : exponential(x[i]) * second;
+        y[i] = (float)ons_decided(v, ONS_ROUNDED_ERROR * fabs(v), rounding);
+        undecided |= isnan(y[i]);
+    }
+    return undecided;
 }
 
-template <ons_dtype TO>
-__device__ inline float to_16_bits(float v) {
-    if constexpr (TO == ONS_FLOAT16)
-        return __half2float(__float2half_rn(v));
-    else
-        return __bfloat162float(__float2bfloat16_rn(v));
-}
+/* ------- Results ------- */
 
-/* The result v of a row, rounded to TO; NaN if a double cannot decide. 0 is +0. */
+/* Both numbers, rounded to 16 bits. */
 template <ons_dtype TO>
-__device__ inline float rounded_result(double v) {
-    if constexpr (TO == ONS_FLOAT32) {
-        const float low = (float)(v * (1 - ONS_ROUNDED_ERROR)),
-                    high = (float)(v * (1 + ONS_ROUNDED_ERROR));
-        return low == high ? low + 0.0f : CUDART_NAN_F;
+__device__ inline unsigned both_in_16_bits(float a, float b) {
+    if constexpr (TO == ONS_FLOAT16) {
+        const __half2 two = __floats2half2_rn(a, b);
+        return *(const unsigned *)&two;
     } else {
-        /* At first with the error of a float. It is relative, so subnormal numbers are left out. */
-        const float f = (float)v, low = to_16_bits<TO>(f * (1 - 0x1p-22f)),
-                    high = to_16_bits<TO>(f * (1 + 0x1p-22f));
-        const bool subnormal = TO == ONS_BFLOAT16 && f != 0 && fabsf(f) < 0x1p-125f;
-        return low == high && !subnormal ? low + 0.0f : decided_in_double(v, TO);
+        const __nv_bfloat162 two = __floats2bfloat162_rn(a, b);
+        return *(const unsigned *)&two;
     }
 }
 
-/* Results of n elements. Returns whether one is NaN. */
+/* A number near 0 is rounded to +0, not to -0. */
+template <ons_dtype TO>
+__device__ inline float without_minus_0(float v) {
+    if constexpr (TO == ONS_FLOAT16)
+        return v > -0x1p-25f ? 0 : v;
+    else if constexpr (TO == ONS_BFLOAT16)
+        return v > -0x1p-134f ? 0 : v;
+    else
+        return v + 0.0f;
+}
+
+/* v * factor rounded to TO, or NaN if its error may change the result. For 16 bits it is a float at
+ * first, whose neighbours must round to the same number. */
+template <bool LOG, ons_dtype TO>
+__device__ __forceinline__ float rounded_result(double v, double factor) {
+    float result;
+    bool decided;
+    if constexpr (TO == ONS_FLOAT32) {
+        result = (float)(v * (factor * (1 - ONS_ROUNDED_ERROR)));
+        decided = result == (float)(v * (factor * (1 + ONS_ROUNDED_ERROR)));
+    } else {
+        result = (float)(v * factor);
+        const float apart = fmaf(fabsf(result), 0x1p-23f, 0x1p-149f);
+        const unsigned both = both_in_16_bits<TO>(result - apart, result + apart);
+        decided = ((both ^ both >> 16) & 0x7fff) == 0;
+    }
+    if (LOG) result = without_minus_0<TO>(result);
+    return decided ? result : CUDART_NAN_F;
+}
+
+/* Results of n elements, from the exponentials e, or from x itself if LOG. Returns whether one is
+ * NaN. */
 template <bool LOG, ons_dtype TO, int n>
-__device__ __forceinline__ bool rounded_results_to(const ons_rounded_row &row, float (&x)[n]) {
-    const exponentials_in_double exponential(row);
+__device__ __forceinline__ bool rounded_results_to(const ons_rounded_row &row, const double (&e)[n],
+                                                   float (&x)[n]) {
     bool undecided = false;
 #pragma unroll
     for (int i = 0; i < n; i++) {
-        const double v = LOG ? (fmax((double)x[i], -0x1p130) - row.m) - row.second
-                             : exponential(x[i]) * row.second;
-        x[i] = rounded_result<TO>(v);
+        x[i] = LOG ? rounded_result<LOG, TO>(log_result(x[i], row.m, row.second), 1)
+                   : rounded_result<LOG, TO>(e[i], row.second);
         undecided |= isnan(x[i]);
     }
     return undecided;
 }
 template <bool LOG, int n>
 __device__ __forceinline__ bool rounded_results(const ons_rounded_row &row, ons_dtype to,
-                                                float (&x)[n]) {
+                                                const double (&e)[n], float (&x)[n]) {
     switch (to) {
-    case ONS_FLOAT16: return rounded_results_to<LOG, ONS_FLOAT16>(row, x);
-    case ONS_BFLOAT16: return rounded_results_to<LOG, ONS_BFLOAT16>(row, x);
-    default: return rounded_results_to<LOG, ONS_FLOAT32>(row, x);
+    case ONS_FLOAT16: return rounded_results_to<LOG, ONS_FLOAT16>(row, e, x);
+    case ONS_BFLOAT16: return rounded_results_to<LOG, ONS_BFLOAT16>(row, e, x);
+    default: return rounded_results_to<LOG, ONS_FLOAT32>(row, e, x);
     }
 }
 

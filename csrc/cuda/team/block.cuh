@@ -37,6 +37,10 @@ struct block {
     __device__ static double near(const lifted_sum<double> &mine) { return near(mine.lowered()); }
     __device__ static nothing near(nothing) { return {}; }
 
+    /* Whether it holds in a thread of the row. */
+    __device__ static bool any(bool holds) {
+        return blockDim.x == WARP ? __any_sync(~0u, holds) : __syncthreads_or(holds);
+    }
     template <typename Own, typename Sum, typename Make>
     __device__ static auto far(const Own &own, const Sum &sum, Make) {
         return whole(own, sum);

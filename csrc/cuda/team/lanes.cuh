@@ -26,6 +26,8 @@ struct lanes {
     __device__ static auto near(const Part &mine) {
         return mine.template over_lanes<LANES>().value();
     }
+    /* Whether it holds in a thread of this row, or of another row of the warp. */
+    __device__ static bool any(bool holds) { return __any_sync(~0u, holds); }
     template <typename Own, typename Sum, typename Make>
     __device__ static auto far(const Own &own, const Sum &sum, Make) {
         return whole(own, sum);
