@@ -134,7 +134,7 @@ def _in_memory(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], thr
 
 
 def _on_disk(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], native: np.dtype[Any]) -> None:
-    """Copies x as native floats, to y itself if y has that type. Computes in the copy, box after box."""
+    """Copies x as native floats, to y itself if y has that type. Computes from the copy, box after box."""
 
     def bring(box: Box) -> None:
         copy.write(box, x.read(box).astype(native, copy=False))
