@@ -2,8 +2,8 @@
 
 The file has 8 rows of 2 million logits, 64 MiB in all. Dask reads the file in chunks of 2 MiB, and the
 chunks cut the rows. Each chunk is read twice: once for the states of its rows, and once for the result.
-Only a few chunks are in memory at a time. The program checks that, and compares the result with that of
-whole rows.
+Only a few chunks are in memory at a time. The program checks that, and compares the result with
+the softmax of whole rows.
 
     python examples/larger_than_memory.py
 """

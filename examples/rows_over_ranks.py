@@ -2,7 +2,7 @@
 
 Each of the two processes has a half of the logits of every row, as in tensor-parallel training.
 `log_softmax` exchanges 40 bytes a row and process, and nobody gathers the logits. Each process gets the
-gradient of its half. The program checks the loss and the gradient against torch's, of the whole rows. On
+gradient of its half. The program compares the loss and the gradient with torch's for the whole rows. On
 GPUs, write "nccl" in place of "gloo", and put the tensors on the GPU of the process.
 
     torchrun --nproc-per-node=2 examples/rows_over_ranks.py

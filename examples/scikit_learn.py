@@ -3,7 +3,7 @@
 The classifier is too sure of itself: its logits are four times too large. A logistic regression on the
 logarithms of its probabilities calibrates it. `FunctionTransformer` makes a step of `log_softmax`, with
 the arguments in `kw_args`. The Pipeline can be cloned, searched over and pickled. The program compares
-the log loss before and after with that of the true probabilities.
+the log loss before and after the calibration with the log loss of the true probabilities.
 
     python examples/scikit_learn.py
 """

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from . import distributed as distributed
     from . import jax as jax
     from . import torch as torch
-else:  # imported at their first use, since they import the libraries that they are for
+else:  # imported at their first use, since each imports a large library, such as torch
 
     def __getattr__(name):
         from importlib import import_module

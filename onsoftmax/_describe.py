@@ -241,7 +241,7 @@ def plan(
 def _costs(
     known: Sequence[Method], planned: Callable[[str], dict[str, Any]], own: str
 ) -> tuple[tuple[Cost, ...], list[Cost]]:
-    """The cost of every method; and the costs of methods other than the plan's own that can run."""
+    """The costs of all methods, and the costs of those that can run in place of the plan's own method."""
     made: dict[str, dict[str, Any]] = {}
     refused: dict[str, str] = {}
     for method in known:

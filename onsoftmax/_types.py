@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
     Device: TypeAlias = str | TorchDevice | None
 
-    # Lists within lists, four deep. An alias without an end would take a str: its elements are str again.
+    # Lists within lists, four deep. A recursive alias would also take a str, whose elements are str.
     Numbers: TypeAlias = Sequence[float | Sequence[float | Sequence[float | Sequence[float]]]]
     _Item: TypeAlias = float | HasArray
     Nested: TypeAlias = Sequence[_Item | Sequence[_Item | Sequence[_Item | Sequence[_Item]]]]

@@ -42,7 +42,7 @@ BOX_BYTES = 8 << 20
 # Bytes that all boxes in work may take at a time: their input, its converted copy, and the result.
 MEMORY_BYTES = 128 << 20
 
-# The least number of neighbouring bytes in a box. So no page of the file is read for only a part of it.
+# The least number of neighbouring bytes in a box: one page, so that no page of the file is read only in part.
 RUN_BYTES = 4096
 
 
@@ -134,7 +134,7 @@ def _in_memory(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], thr
 
 
 def _on_disk(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], native: np.dtype[Any]) -> None:
-    """Copies x as native floats, to y itself if its type allows, and computes there box after box."""
+    """Copies x as native floats, to y itself if y has that type. Computes from the copy, box after box."""
 
     def bring(box: Box) -> None:
         copy.write(box, x.read(box).astype(native, copy=False))

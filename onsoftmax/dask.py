@@ -40,7 +40,7 @@ def softmax(
     If the rows are cut, each chunk is read twice. The first reading computes the state of each of its rows:
     the maximum, and the sum of the exponentials. After the states of all chunks have been merged, the second
     reading makes the result. A worker holds one chunk and its result at a time. If Dask uses threads, each
-    thread does. Between the readings only the states are kept: 40 bytes for each row of each chunk.
+    thread is a worker. Between the readings only the states are kept: 40 bytes for each row of each chunk.
 
     Parameters
     ----------

@@ -8,11 +8,11 @@
  * empty. */
 enum { COLUMNS = 6, COLUMNS_CONVERTED = 16 };
 
-/* Short rows are processed together, in about so many bytes of the compute type. */
+/* Short rows are processed together, as a strip of about this many bytes of the compute type. */
 enum { ROW_STRIP_BYTES = 1 << 14 };
 
-/* The same for each input of an operation that takes a gradient. Strips of 16 KiB take 1.0 to 1.1
- * of the time, most at 1000 x 333 and 16384 x 1024. */
+/* The same for each input of an operation that takes a gradient. With strips of 16 KiB a call takes
+ * 1.0 to 1.1 times as long, the longest at 1000 x 333 and 16384 x 1024. */
 enum { GRADIENT_STRIP_BYTES = 1 << 17 };
 
 /* Approximate bytes of whole rows that a thread processes at a time. The beginning and the end of a
@@ -20,18 +20,19 @@ enum { GRADIENT_STRIP_BYTES = 1 << 17 };
 enum { RUN_BYTES = 1 << 18 };
 
 /* The largest rows, in bytes of the compute type, that `fused` keeps in the caches. A thread has
- * three there: one that is loaded, one being computed, and the kept part of one. Strips of columns
- * are half as large. */
+ * three rows there: it loads the first row, computes the second, and keeps a part of the third.
+ * Strips of columns are half as large. */
 enum { FUSED_ROW_BYTES = 1 << 20, ROWS_IN_CACHES = 3 };
 
-/* The most scratch memory of all threads for rows of `fused`. The C library keeps so much from call
- * to call (glibc's DEFAULT_MMAP_THRESHOLD_MAX). With more, each call gets pages that the system has
- * to clear: 64 rows of 262144 floats take 600 to 1000 page faults a call with 12 threads on two
- * cores, and at most 50 with 8 threads, and `online` is faster. */
+/* The most scratch memory of all threads for rows of `fused`. The C library keeps this much from
+ * call to call (glibc's DEFAULT_MMAP_THRESHOLD_MAX). With more, each call gets pages that the
+ * system has to clear, and `online` is faster. An example is 64 rows of 262144 floats on two cores:
+ * a call takes 600 to 1000 page faults with 12 threads, and at most 50 with 8 threads. */
 enum { SCRATCH_BYTES = 1 << 25 };
 
-/* Size from which a strip of columns gets narrower, and the bytes of each row of memory that it
- * keeps even so. Two such strips are about the first-level cache, or a part of the second. */
+/* If a strip of columns is larger than `bytes`, it gets narrower. It keeps at least `least` bytes
+ * of each row of memory. Two such strips fill about the first-level cache, or a part of the
+ * second. */
 typedef struct {
     int64_t bytes, least;
 } strip_size;
@@ -40,11 +41,11 @@ static const strip_size STRIP_IN_CACHES = {1 << 15, 128}, STRIP_FROM_MEMORY = {1
  * cache. */
 static const strip_size STRIP_OF_SHORT = {1 << 14, 256};
 
-/* A y of at least so many bytes is written past the caches. It would push more out of the caches
- * than a later read of y finds in them. In benchmarks/results/cpu-*.json, 32 x 1000 x 64 and all
+/* A y of at least this many bytes is written past the caches. In the caches it would displace more
+ * than a later read of y would find there. In benchmarks/results/cpu-*.json, 32 x 1000 x 64 and all
  * larger shapes have such a y; 64 x 1024 and all smaller ones do not. Columns are written to as
- * many places as a row has elements, and caches wait longer for those: 700 x 1300 along axis 0 is
- * an example in benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
+ * many places as a row has elements, and the caches are slower with many places. An example is 700
+ * x 1300 along axis 0 in benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
 static const int64_t PAST_CACHES_BYTES = 1 << 22, COLUMNS_PAST_CACHES_BYTES = 1 << 20;
 
 static bool is_large(const ons_problem *problem, const ons_plan *plan) {
@@ -56,9 +57,9 @@ static bool is_large(const ons_problem *problem, const ons_plan *plan) {
 /* Shortest rows that are split, if there are fewer than two for each thread. */
 enum { SPLIT_N = 65536 };
 
-/* Fewest elements that threads share, and fewest elements of each thread. Threads that are still
- * awake gain from half as many. With fewer, waking a thread costs more than it saves. Measured:
- * benchmarks/results/cpu-threads-2026-11-22.json. */
+/* Fewest elements that threads share, and fewest elements of each thread. With fewer elements,
+ * waking a thread costs more than it saves. If the threads are still awake, half as many elements
+ * are enough. Measured: benchmarks/results/cpu-threads-2026-11-22.json. */
 enum { ELEMENTS_SHARED = 1 << 16, ELEMENTS_A_THREAD = 1 << 13 };
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -50,13 +50,13 @@ static inline bool has_one_a_row(const gpu_row *row) {
     return ons_operations[row->operation].one_a_row;
 }
 
-/* Threads of a block in fused_warp: at most `limit`, and so few that every multiprocessor gets one
- * of `together` threads. */
+/* Threads of a block in fused_warp: at most `limit`. Blocks are so small that `together` threads
+ * make about one block or more for each multiprocessor. */
 int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit);
 
-/* Sets the blocks of a cluster and the warps of each. A multiprocessor has `room` warps, and as
- * many as possible of them get elements of a row, which fills `filled` warps. `twice`: a warp
- * without elements costs double. */
+/* Sets the blocks of a cluster and the warps of each. A multiprocessor has `room` warps.
+ * As many of them as possible get elements of a row. The elements of a row fill `filled` warps.
+ * `twice`: a warp without elements costs double. */
 void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, bool twice,
                    ons_plan *plan);
 

@@ -25,12 +25,13 @@ static bool fits(ons_method method, const gpu_row *row, const ons_plan *plan) {
 /* The thresholds of `auto` on a GPU. The measurements stand beside each choice, as x copy. */
 #define RESULTS "benchmarks/results/cuda-h200-2026-11-22.json on an NVIDIA H200: "
 enum {
-    /* The most rows for each multiprocessor that go to blocks of several warps, although a warp
-     * could hold a row: with 5 to 8 chunks a lane, and with more. */
+    /* The most rows for each multiprocessor that get a block of several warps each, even if a warp
+     * could hold such a row. The first number is for rows of 5 to 8 chunks a lane, the second for
+     * longer rows. */
     BLOCK_ROWS_A_MULTIPROCESSOR = 2,
     BLOCK_LONGER_ROWS_A_MULTIPROCESSOR = 8,
-    /* Rows of more bytes than this go to a cluster, although a block could hold one, if they are so
-     * few that CLUSTER_BLOCKS_A_ROW blocks for each find a multiprocessor. */
+    /* A block could hold rows of more bytes than this. They still go to a cluster if there are few:
+     * so few that the GPU has a multiprocessor for each of CLUSTER_BLOCKS_A_ROW blocks a row. */
     CLUSTER_ROW_BYTES = 1 << 14,
     CLUSTER_BLOCKS_A_ROW = 4,
     /* The longest rows that go to a block although a cluster could hold them, in bytes of the
@@ -41,11 +42,12 @@ enum {
     BLOCK_COLUMN_LENGTH_16_BIT = 320,
     /* The longest row with one value, in chunks, that goes to a block if rows are few. */
     VALUE_BLOCK_CHUNKS = 1 << 11,
-    /* The longest row that goes to the grid, as the only row; scaled, like all that follow. For two
-     * rows `split` is faster. */
+    /* The longest row that goes to the grid, if it is the only row. This threshold, both SMEM_ROWS
+     * and ONLINE_ROWS are scaled. For two rows `split` is faster. */
     GRID_ROW_LENGTH = 1 << 25,
-    /* The fewest rows for which clusters pay whose blocks have a multiprocessor each. They also
-     * grow with the memory's bandwidth, since that makes `split` faster. */
+    /* The fewest rows for which clusters pay if each of their blocks has a multiprocessor to
+     * itself. The threshold also grows with the memory's bandwidth, since that makes `split`
+     * faster. */
     SMEM_ROWS_16_BIT = 45,
     SMEM_ROWS = 22,
     /* The fewest rows that keep all multiprocessors busy with a block each. */
@@ -58,10 +60,11 @@ enum {
  * RESULTS. */
 static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
 
-/* Whether `online` is faster than `split`, which reads and writes as much but in even shares:
- * `online` has a block a row. For softmax of 16-bit rows it computes less. Between packs it is
- * level, and above ONLINE_ROW_16_BIT slower (bfloat16 1023x262145). For other rows, its second read
- * comes from L2 if the rows in flight are not much larger than L2. */
+/* Whether `online` is faster than `split`. Both read and write as much. `split` divides the work
+ * evenly, and `online` gives each block one row. For softmax of 16-bit rows `online` computes less.
+ * If such rows begin between packs, the two are equally fast, and above ONLINE_ROW_16_BIT `online`
+ * is slower (bfloat16 1023x262145). For other rows, the second read of `online` comes from L2 if
+ * the rows in flight are not much larger than L2. */
 static bool online_is_ahead(const gpu_row *row, int64_t row_bytes, const ons_plan *plan) {
     bool short_16_bit =
         !has_one_a_row(row) && row->contiguous && row->is_16_bit && plan->N <= ONLINE_ROW_16_BIT;

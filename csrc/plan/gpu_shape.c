@@ -19,7 +19,8 @@ static ons_family own_family(ons_method method) {
     return families[method];
 }
 
-/* A row as a family sees it that has kernels only for some kinds of rows. */
+/* A row as a family sees it. Some families have kernels only for some kinds of rows, and treat
+ * other rows as general rows. */
 static gpu_row seen_by(ons_family family, const gpu_row *row) {
     static const ons_kinds_of_rows kinds[][2] = {
 #define ONS_FAMILY(name, rows, aligned_rows, values, aligned_values) \
@@ -51,9 +52,9 @@ int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit) {
 
 enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 
-/* The most threads of a block in fused_warp, if a row fills a warp. They are few, so that few warps
- * wait for the last warp of a block. But a GPU begins only about 1.4 blocks a nanosecond, too few
- * for 16-bit rows of 520 elements with a block each. */
+/* The most threads of a block in fused_warp, if a row fills a warp. Blocks are small, so that few
+ * warps wait for the last warp of their block. But a GPU begins only about 1.4 blocks a nanosecond.
+ * If each 16-bit row of 520 elements had a block, that would be too slow. */
 static int limit_of_warps(const gpu_row *row, int64_t rows) {
     return row->is_16_bit                                        ? 2 * WARP
            : rows >= scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu) ? WARP
@@ -93,11 +94,12 @@ static void shape_warp(const gpu_row *row, int64_t *lanes, int64_t *chunks) {
     }
 }
 
-/* With fewer rows, staging delays long rows, and rows whose elements are read again because they
- * are kept. */
+/* With fewer rows than this, staging makes two kinds of rows slower: long rows, and rows whose
+ * elements the operation needs again. */
 enum { MIN_STAGED_ROWS = 8192 };
 
-/* Whether a block's rows are staged in shared memory, and then the lanes of each row. */
+/* Whether a block's rows are staged in shared memory. If they are, `lanes` becomes the number of
+ * lanes of a row. */
 static bool shape_staged(const gpu_row *row, const ons_plan *plan, int64_t *lanes) {
     static const struct {
         ons_warp_rows rows;
@@ -150,8 +152,9 @@ static double cost_unaligned(int chunks, const gpu_row *row) {
     return (double)(warps * chunks) * (1 + waits) * (1 + empty / 2);
 }
 
-/* The code for more chunks than BLOCK_CHUNKS fills the instruction caches, and two warps differ too
- * much to share it. */
+/* The chunks of a thread of an unaligned 16-bit row. The code for more chunks than BLOCK_CHUNKS
+ * fills the instruction caches. With two warps it is not taken, because two warps differ too much
+ * to share the code in these caches. */
 static int chunks_unaligned(const gpu_row *row) {
     if (row->chunks > UNALIGNED_ROW_CHUNKS) return BLOCK_CHUNKS;
     int best = BLOCK_CHUNKS;
@@ -273,8 +276,9 @@ void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, 
     }
 }
 
-/* The blocks of a cluster, and the warps of each. In 16-bit rows that are not whole packs the work
- * of warps limits the speed, even of warps without elements. There these count double. */
+/* The blocks of a cluster, and the warps of each. In 16-bit rows that are not whole packs, the work
+ * of the warps limits the speed. Warps without elements work too, so they count double in such
+ * rows. */
 static void shape_cluster(const gpu_row *row, int64_t max_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
     bool is_16_bit = row->contiguous && row->is_16_bit;
@@ -324,8 +328,9 @@ static void take_smem(const gpu_row *row, ons_plan *plan) {
         plan->rows, plan->blocks_a_row == 8 ? row->gpu->clusters_of_8 : row->gpu->clusters_of_16);
 }
 
-/* If rows are so few that a multiprocessor has at most one block: takes as many blocks as that
- * allows, and several warps for what is one warp's part otherwise (cluster_few_rows.cu). */
+/* If rows are few, each row gets as many blocks as possible, with at most one block for each
+ * multiprocessor. Several warps then share the part that is one warp's part otherwise
+ * (cluster_few_rows.cu). */
 static void share_among_few(const gpu_row *row, int64_t max_blocks, ons_plan *plan) {
     int64_t blocks = min_of(max_blocks, row->gpu->multiprocessors / max_of(plan->rows, 1));
     if (blocks < plan->blocks_a_row) return;
@@ -368,8 +373,8 @@ static ons_status take_grid(const gpu_row *row, ons_plan *plan) {
     return row->gpu->cooperative ? ONS_OK : ONS_E_NO_GRID;
 }
 
-/* Columns in packs: a thread has as many rows as a chunk has elements, and less of each. The same
- * elements of a row are added up together as before. */
+/* Columns in packs: a thread has as many rows as a chunk has elements, and a smaller part of each
+ * row. The sums have the same order as without packs. */
 static void take_packs(const gpu_row *row, ons_plan *plan) {
     if (plan->method == ONS_METHOD_fused_warp) {
         int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;

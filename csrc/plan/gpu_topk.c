@@ -95,9 +95,10 @@ static bool fits_tiles(const gpu_row *row, const ons_plan *plan) {
 }
 
 /* The warps of a block that reads a row or a part tile by tile. A multiprocessor has room for a
- * fixed number of warps. They form blocks of the size with the fullest last wave over the rows. Of
- * two such sizes it takes the smaller: then some blocks read while others are at the end of their
- * rows. In float64 the number of warps changes bits, so it depends on N alone. */
+ * fixed number of warps. The block size is the one whose last wave over the rows is the fullest. If
+ * two sizes are equal in this, the smaller size is taken. With small blocks, some blocks read while
+ * other blocks are at the end of their rows. In float64 the number of warps changes bits, so it
+ * depends on N alone. */
 static int64_t tile_warps(const gpu_row *row, const ons_plan *plan) {
     enum { SHORT_ROW = 1 << 16, MIN_WARPS = 3, MAX_WARPS = TOPK_TILE_THREADS / WARP };
     if (plan->method == ONS_METHOD_split) return MAX_WARPS;
@@ -183,26 +184,28 @@ static ons_status take(ons_method method, const char *reason, const gpu_row *row
 }
 
 enum {
-    /* Up to so many rows, scaled, several blocks finish a row sooner than one. The second limit is
-     * for short rows, and for rows that one block reads slowly: 16-bit rows that are not whole
-     * packs. */
+    /* Up to this many rows (scaled), several blocks finish a row sooner than one block. The second
+     * limit is for short rows, and for rows that one block reads slowly: 16-bit rows that are not
+     * whole packs. */
     MAX_SHARED_ROWS = 64,
     MAX_SHARED_SHORT_ROWS = 128,
     SHARED_SHORT_ROW = 1 << 16,
-    /* The fewest elements of a row for each of its k largest in a cluster. The largest element of
-     * each thread bounds the k-th, so a row should have 2 k threads. */
+    /* The blocks of a cluster share a row only if N is at least this number times k. The bound
+     * comes from the largest element of each thread, so a row should have 2 k threads. */
     ELEMENTS_A_K = 50,
-    /* The most rows for each multiprocessor that go to a block although lanes of a warp could hold
-     * one. The second limit applies if more than three quarters of the row are wanted, since such
-     * lanes take long for a large k. */
+    /* The most rows for each multiprocessor that get a block each, even if the lanes of a warp
+     * could hold such a row. The second limit applies if k is more than three quarters of the row,
+     * since lanes take long for a large k. */
     BLOCK_ROWS_A_MULTIPROCESSOR = 4,
     BLOCK_WHOLE_ROWS_A_MULTIPROCESSOR = 8,
     SMALL_K = 20,
     SORTED_K = 80
 };
 
-/* Whether a block ends sooner than half a warp, if rows are few, or sooner than fewer lanes, which
- * put 16-bit elements in order. */
+/* Whether rows are so few that a block ends sooner than the lanes of a warp. If half a warp holds a
+ * row, k must be above SMALL_K too. Shorter rows have fewer lanes, which put 16-bit elements in
+ * order. There a block is sooner only in float32 and float64, and only if most of the row is
+ * wanted. */
 static bool is_for_block(const gpu_row *row, int64_t k, const ons_plan *plan) {
     const int64_t half_warp_has = WARP / 2 * WARP_CHUNKS;
     const bool whole = 4 * k > 3 * plan->N;

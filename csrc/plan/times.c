@@ -1,6 +1,6 @@
 /* plan/times.c - the time of a method, as it was measured. plan/measured_times.def has the times of
- * one GPU over a grid of rows and lengths, and the times in between are interpolated. Also the
- * parts of a time: the launch, and reads that the cache serves. */
+ * one GPU over a grid of rows and lengths, and the times in between are interpolated. This file
+ * also has the parts of a time: the launch, and the reads that the cache serves. */
 #include "../api/plan_facts.h"
 
 #include "gpu.h"
@@ -35,7 +35,8 @@ enum { COPIES = sizeof copies / sizeof *copies, TIMES = sizeof times / sizeof *t
 static double rows_of(entry time) { return ldexp(1, what_of(time)); }
 static double seconds_of(entry time) { return 1e-8 * number_of(time); }
 
-/* The time of `rows` rows of one length: interpolated, and above the last entry in proportion. */
+/* The time of `rows` rows of one length, interpolated between the entries. Above the last entry it
+ * grows in proportion to the rows. */
 static double at_rows(const entry *time, const entry *end, double rows) {
     const entry *last = end - 1;
     if (rows >= rows_of(*last)) return seconds_of(*last) * (rows / rows_of(*last));
@@ -44,8 +45,8 @@ static double at_rows(const entry *time, const entry *end, double rows) {
     return seconds_of(time[0]) + share * (seconds_of(time[1]) - seconds_of(time[0]));
 }
 
-/* The time of `rows` rows of N elements, from a series of lengths, the shortest first:
- * interpolated, and above the last length in proportion. */
+/* The time of `rows` rows of N elements, interpolated between the lengths of a series. The shortest
+ * length comes first. Above the last length the time grows in proportion to N. */
 static double at_length(const entry *series, double rows, double N) {
     double shorter = 0, shorter_seconds = 0;
     while (series < times + TIMES && what_of(*series) == LENGTH_IS_NEXT) {
@@ -65,7 +66,7 @@ static double at_length(const entry *series, double rows, double N) {
     return shorter == 0 ? 0 : shorter_seconds * (N / shorter);
 }
 
-/* Whether a GPU is the usual one, which was measured, as far as the planner knows. */
+/* Whether a GPU is of the kind that was measured, as far as the planner knows. */
 static bool was_measured(const ons_gpu *gpu) {
     const ons_gpu *measured = &ons_known_gpus[0];
     return gpu->architecture == measured->architecture &&
@@ -136,9 +137,10 @@ double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
     return least;
 }
 
-/* The bytes read between two reads of an element, as a fraction of the GPU's L2. They are the x of
- * the rows that all blocks process at once, or all of x if the method goes over the whole array
- * before it reads a row again. If it is at most 1, a second read finds its row in L2. */
+/* The bytes read between two reads of an element, as a fraction of the GPU's L2. These bytes are
+ * the x of all rows that the blocks process at once. If the method goes over the whole array before
+ * it reads a row again, they are all of x. If the fraction is at most 1, a second read finds its
+ * row in L2. */
 static double part_of_cache(const ons_problem *problem, const ons_gpu *gpu, const ons_plan *plan) {
     const double all = (double)ons_read_bytes(problem, plan), cache = (double)gpu->l2_bytes;
     if (plan->method == ONS_METHOD_split || plan->threads == 0) return all / cache;

@@ -85,7 +85,7 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
 
 ons_status ons_gpu_describe(int gpu, ons_gpu *description) {
     enum { MOST = 64 };
-    /* Written once each. A caller that comes meanwhile asks again, and stores the same. */
+    /* Stored at the first call. If two callers ask at the same time, both store the same facts. */
     static ons_gpu known[MOST];
     static bool is_known[MOST];
     if (gpu >= 0 && gpu < MOST && __atomic_load_n(&is_known[gpu], __ATOMIC_ACQUIRE)) {
