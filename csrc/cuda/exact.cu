@@ -11,75 +11,67 @@
 #include "team/block.cuh"
 #include "team/lanes.cuh"
 
-/* The sums of a row, from those of this thread. `sums_apart` finds the sums without the largest
- * exponentials. It is called if the first sums show that a row of this warp needs them. */
-template <typename Team, typename SumsApart>
-__device__ __forceinline__ ons_rounded_row whole_row(const Team &team, float m, ons_dtype to,
-                                                     double sum, bool log, SumsApart sums_apart) {
-    ons_rounded_row row = ons_rounded_row_of((double)m, to);
-    row.s.high = team.near(sum_in_double<float>(sum)).d;
-    if (log) {
-        row.top = exponentials_in_double(row)(m);
-        /* log(d) of a d near 1 needs all digits of d - 1 */
-        const bool needed = row.s.high < 2 * row.top;
-        if (__any_sync(~0u, needed)) {
-            const sum_apart all = team.near(sums_apart(row.top));
-            if (needed) row.s.high = all.s, row.n = all.n;
-        }
+/* The sum of a row's exponentials, or its logarithm, from the sum of this thread. `sums_apart`
+ * finds the sums without the largest exponentials. It is called if the first sums show that a row
+ * of this warp needs them. */
+template <bool LOG, typename Team, typename SumsApart>
+__device__ __forceinline__ double whole_sum(const Team &team,
+                                            const exponentials_in_double &exponential, float m,
+                                            double sum, SumsApart sums_apart) {
+    sum = team.near(sum_in_double<float>(sum)).d;
+    if (!LOG) return sum;
+    const double top = exponential(m);
+    /* log(d) of a d near 1 needs all digits of d - 1 */
+    const bool needed = sum < 2 * top;
+    double others = sum / top - 1;
+    if (__any_sync(~0u, needed)) {
+        const sum_apart all = team.near(sums_apart(top));
+        if (needed) others = (all.n - 1) + all.s / top;
     }
-    row.second = log ? log_in_double(row) : ons_rounded_inverse(&row);
-    return row;
+    return log_of_1_and(others);
 }
 
-__device__ inline float value_of(const ons_rounded_row &row) {
-    const double log = log_in_double(row), value = row.m + log;
-    return (float)ons_decided(value, ONS_ROUNDED_ERROR * (log + fabs(value)), row.to);
+/* logsumexp, NaN if a double cannot decide. */
+__device__ inline float value_of(double m, double log, ons_dtype to) {
+    const double value = m + log;
+    return (float)ons_decided(value, ONS_ROUNDED_ERROR * (log + fabs(value)), ons_rounding_to(to));
 }
 
-template <int n>
-__device__ __forceinline__ double sum_of(const exponentials_in_double &exponential,
-                                         const float (&x)[n]) {
-    double sum = 0;
-#pragma unroll
-    for (int i = 0; i < n; i++) sum += exponential(x[i]);
-    return sum;
-}
-
-template <int n>
+template <typename T, int n>
 struct in_memory {
-    float x[n];
+    T x[n];
 
-    __device__ __forceinline__ explicit in_memory(const float (&from)[n]) {
+    __device__ __forceinline__ explicit in_memory(const T (&from)[n]) {
 #pragma unroll
         for (int i = 0; i < n; i++) x[i] = from[i];
     }
-    __device__ __forceinline__ void to(float (&registers)[n]) const {
+    __device__ __forceinline__ void to(T (&registers)[n]) const {
 #pragma unroll
         for (int i = 0; i < n; i++) registers[i] = x[i];
     }
 };
 
-/* Replaces results that are NaN because a float could not decide. Returns whether a double cannot
- * decide either. Whole warps call it. */
+/* Decides the results that are marked. Returns whether a double cannot, and leaves NaN there. Whole
+ * warps call it. */
 template <int n, typename Elements>
-__device__ __forceinline__ bool decide_in_double(const ons_rounded_row &row, ons_dtype to, bool log,
-                                                 bool undecided, float (&y)[n], Elements elements) {
-    if (to == ONS_FLOAT32 || !__any_sync(~0u, undecided)) return undecided;
+__device__ __forceinline__ bool decide_in_double(const row_in_double &row, ons_dtype to, bool log,
+                                                 bool marked, const unsigned (&marks)[n / 2],
+                                                 float (&y)[n], Elements elements) {
+    if (!__any_sync(~0u, marked)) return false;
     float x[n];
     elements(x);
-    const in_memory<n> of(x);
-    in_memory<n> results(y);
-    undecided = decide_in_double(exponentials_in_double(row), row.m, row.second, of.x, results.x, n,
-                                 to, log);
+    in_memory<float, n> results(y);
+    const bool undecided =
+        marked && decide_in_double(row.exponential, row.m, row.second, in_memory<float, n>(x).x,
+                                   results.x, in_memory<unsigned, n / 2>(marks).x, n, to, log);
     results.to(y);
     return undecided;
 }
 template <int n>
 __device__ __forceinline__ void decide_in_two(const ons_two_row &row, ons_dtype to, bool log,
                                               const float (&x)[n], float (&y)[n]) {
-    const in_memory<n> of(x);
-    in_memory<n> results(y);
-    decide_in_two(row, of.x, results.x, n, to, log);
+    in_memory<float, n> results(y);
+    decide_in_two(row, in_memory<float, n>(x).x, results.x, n, to, log);
     results.to(y);
 }
 
@@ -102,39 +94,55 @@ __device__ __forceinline__ void exact_held(const typename Rows::arguments &args,
      */
     auto elements = [&](float(&again)[N]) { row.template load<K, STRIDE>(chunk).take(again); };
     auto two_doubles = [&](const float(&again)[N]) {
-        return whole_in_two(team, add_in_two(ons_two_row_of((double)m), in_memory<N>(again).x, N));
+        return whole_in_two(team,
+                            add_in_two(ons_two_row_of((double)m), in_memory<float, N>(again).x, N));
     };
-    const exponentials_in_double exponential(ons_rounded_row_of((double)m, to));
+    row_in_double whole = {exponentials_in_double(m), m, 0};
     auto sums_apart = [&](double top) {
-        return add_apart(exponential, top, {}, in_memory<N>(x).x, N);
+        float again[N];
+        elements(again);
+        return add_apart(whole.exponential, top, {}, in_memory<float, N>(again).x, N);
     };
-    tile.take(x);
+    /* Takes x, and keeps exponentials in e. */
+    auto sum_of_tile = [&](double(&e)[N]) {
+        tile.take(x);
+        if (whole.exponential.base != 0) {
+#pragma unroll
+            for (int i = 0; i < N; i++) x[i] -= whole.exponential.base;
+        }
+        double sum = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++) sum += e[i] = whole.exponential.of_difference(x[i]);
+        return sum;
+    };
+    double e[N];
     if constexpr (Ops::ONE_A_ROW) {
-        const ons_rounded_row whole =
-            whole_row(team, m, to, sum_of(exponential, x), true, sums_apart);
-        float value = finite ? value_of(whole) : largest_of_row;
+        const double log = whole_sum<true>(team, whole.exponential, m, sum_of_tile(e), sums_apart);
+        float value = finite ? value_of(m, log, to) : largest_of_row;
         const bool undecided = finite && isnan(value);
         if (team.any(undecided)) {
-            float again[N];
-            elements(again);
-            const ons_two_row in_two = two_doubles(again);
+            elements(x);
+            const ons_two_row in_two = two_doubles(x);
             if (undecided) value = value_in_two(in_two, to);
         }
         if (team.writes()) row.put(value);
     } else {
-        ons_rounded_row whole;
         bool log = false, undecided = false;
+        unsigned marks[N / 2];
         with_operation<Ops>(args.operation(), [&](auto op) {
             using Op = decltype(op);
             constexpr bool LOG = Op::KEEPS == ONS_KEEP_ELEMENTS;
             excluded = Op::EXCLUDED, log = LOG;
-            double e[N], sum = 0;
+            const double d = whole_sum<LOG>(team, whole.exponential, m, sum_of_tile(e), sums_apart);
+            whole.second = LOG ? d : 1 / d;
+            if (LOG) {
+                tile.take(x);
 #pragma unroll
-            for (int i = 0; i < N; i++) sum += e[i] = exponential(x[i]);
-            whole = whole_row(team, m, to, sum, LOG, sums_apart);
-            undecided = rounded_results<LOG>(whole, to, e, x);
+                for (int i = 0; i < N; i++) e[i] = log_result(x[i], m, d);
+            }
+            undecided = rounded<LOG>(to, e, LOG ? 1 : whole.second, x, marks);
         });
-        undecided = decide_in_double(whole, to, log, undecided, x, elements);
+        undecided = decide_in_double(whole, to, log, undecided, marks, x, elements);
         if (team.any(undecided)) {
             float again[N];
             elements(again);
@@ -185,51 +193,66 @@ __global__ void __launch_bounds__(PASS_THREADS)
     auto two_doubles = [&] {
         ons_two_row mine = ons_two_row_of((double)m);
         for_each([&](int64_t, const auto &, const auto &x) {
-            mine = add_in_two(mine, in_memory<N>(x).x, N);
+            mine = add_in_two(mine, in_memory<float, N>(x).x, N);
         });
         return whole_in_two(team, mine);
     };
-    ons_rounded_row whole = {};
-    if (isfinite(m)) {
+    row_in_double whole = {exponentials_in_double(isfinite(m) ? m : 0), m, 0};
+    const exponentials_in_double &exponential = whole.exponential;
+    auto sum_of_row = [&](auto log) {
         long_sum<double> sum;
-        const exponentials_in_double exponential(ons_rounded_row_of((double)m, to));
-        for_each([&](int64_t, const auto &, const auto &x) { sum.add(sum_of(exponential, x)); });
-        whole = whole_row(team, m, to, sum.rounded(), log, [&](double top) {
-            sum_apart all;
-            for_each([&](int64_t, const auto &, const auto &x) {
-                all = add_apart(exponential, top, all, in_memory<N>(x).x, N);
-            });
-            return all;
+        for_each([&](int64_t, const auto &, const auto &x) {
+            double of_tile = 0;
+#pragma unroll
+            for (int i = 0; i < N; i++) of_tile += exponential(x[i]);
+            sum.add(of_tile);
         });
-    }
+        return whole_sum<decltype(log)::value>(
+            team, exponential, m, sum.rounded(), [&](double top) {
+                sum_apart all;
+                for_each([&](int64_t, const auto &, const auto &x) {
+                    all = add_apart(exponential, top, all, in_memory<float, N>(x).x, N);
+                });
+                return all;
+            });
+    };
     if constexpr (Ops::ONE_A_ROW) {
-        float value = isfinite(m) ? value_of(whole) : m;
-        if (isfinite(m) && isnan(value)) value = value_in_two(two_doubles(), to);
+        float value = m;
+        if (isfinite(m)) {
+            value = value_of(m, sum_of_row(std::true_type()), to);
+            if (isnan(value)) value = value_in_two(two_doubles(), to);
+        }
         if (team.writes()) row.put(value);
     } else {
         with_operation<Ops>(args.operation(), [&](auto op) {
             using Op = decltype(op);
             constexpr bool LOG = Op::KEEPS == ONS_KEEP_ELEMENTS;
+            if (isfinite(m)) {
+                const double d = sum_of_row(std::bool_constant<LOG>());
+                whole.second = LOG ? d : 1 / d;
+            }
             /* in_two: NULL while all results may be decided. Without `stores` it only asks */
             auto results = [&](const ons_two_row *in_two, bool stores) {
-                const exponentials_in_double exponential(whole);
                 bool any = false;
                 for_each([&](int64_t chunk, const auto &tile, const auto &x) {
                     float y[N];
-                    double e[N];
-#pragma unroll
-                    for (int i = 0; i < N; i++) y[i] = isfinite(m) ? x[i] : CUDART_NAN_F;
                     if (isfinite(m)) {
+                        double v[N];
+                        unsigned marks[N / 2];
 #pragma unroll
-                        for (int i = 0; i < N; i++) e[i] = LOG ? 0 : exponential(x[i]);
-                        any |=
-                            decide_in_double(whole, to, LOG, rounded_results<LOG>(whole, to, e, y),
-                                             y, [&](float(&again)[N]) {
+                        for (int i = 0; i < N; i++)
+                            v[i] = LOG ? log_result(x[i], m, whole.second) : exponential(x[i]);
+                        const bool marked = rounded<LOG>(to, v, LOG ? 1 : whole.second, y, marks);
+                        any |= decide_in_double(whole, to, LOG, marked, marks, y,
+                                                [&](float(&again)[N]) {
 #pragma unroll
-                                                 for (int i = 0; i < N; i++) again[i] = x[i];
-                                             });
+                                                    for (int i = 0; i < N; i++) again[i] = x[i];
+                                                });
+                        if (in_two) decide_in_two(*in_two, to, LOG, x, y);
+                    } else {
+#pragma unroll
+                        for (int i = 0; i < N; i++) y[i] = CUDART_NAN_F;
                     }
-                    if (in_two) decide_in_two(*in_two, to, LOG, x, y);
                     if (stores)
                         row.template store<TILE_CHUNKS, WARP, true>(chunk, y, tile.allowed(),
                                                                     Op::EXCLUDED);

@@ -29,25 +29,36 @@ struct sixteenths {
     }
 };
 
-/* The exponentials of a row: e^(x - base) * 2^-c in double. Elements far below the maximum are
- * raised to a floor, where the exponential is 2^-1000. */
+/* Constants that instructions read in place. */
+static __constant__ double ONS_EXP_OF_16[] = {16 * ONS_LOG2_E, ONS_LN2_16_HIGH, ONS_LN2_16_LOW,
+#define TERM(a) a,
+                                              ONS_EXP_TERMS_16(TERM)
+#undef TERM
+};
+
+/* The exponentials of a row with the maximum m: e^(x - base) * 2^-c in double, near 1 for m itself.
+ * Elements far below the maximum are raised to a floor, where the exponential is 2^-1000. */
 struct exponentials_in_double {
     float base, floor;
     double shift;
 
-    __device__ explicit exponentials_in_double(const ons_rounded_row &row)
-        : base((float)row.base),
-          floor((float)((row.c - 1000) * (1 / ONS_LOG2_E))),
-          shift(0x1.8p52 - 16 * row.c) {}
+    __device__ explicit exponentials_in_double(float m) {
+        using A = arithmetic<float>;
+        const bool ordinary = is_ordinary(m);
+        const float c = ordinary ? A::biased_c(m) - A::MAGIC : 0;
+        base = ordinary ? 0 : m;
+        floor = (c - 1000) * A::LN2;
+        shift = fma((double)c, -16.0, 0x1.8p52);
+    }
 
-    __device__ double operator()(float x) const {
-        const double v = (double)fmaxf(x - base, floor), t = fma(v, 16 * ONS_LOG2_E, shift),
-                     n = t - shift;
-        const double r = fma(-n, ONS_LN2_16_LOW, fma(-n, ONS_LN2_16_HIGH, v));
-        double p = 0;
-#define TERM(a) p = fma(p, r, a);
-        ONS_EXP_TERMS_16(TERM)
-#undef TERM
+    __device__ double operator()(float x) const { return of_difference(x - base); }
+
+    __device__ double of_difference(float x) const {
+        const double *const c = ONS_EXP_OF_16;
+        const double v = (double)fmaxf(x, floor), t = fma(v, c[0], shift), n = t - shift;
+        const double r = fma(-n, c[2], fma(-n, c[1], v));
+        double p = fma(c[3], r, c[4]);
+        p = fma(fma(fma(p, r, c[5]), r, c[6]), r, c[7]);
         p = fma(r * r, p, r);
         const double power = sixteenths::power(__double2loint(t));
         return fma(power, p, power);
@@ -88,9 +99,7 @@ struct sum_in_two : sum_part<sum_in_two> {
 };
 
 /* A result of log_softmax. */
-__device__ inline double log_result(float x, double m, double log) {
-    return (fmax((double)x, -0x1p130) - m) - log;
-}
+__device__ inline double log_result(float x, double m, double log) { return ((double)x - m) - log; }
 
 /* log(1 + x) for x >= 0, with all digits of a small x. There is no call. */
 __device__ inline double log_of_1_and(double x) {
@@ -100,9 +109,11 @@ __device__ inline double log_of_1_and(double x) {
     const double f = near ? x / (2 + x) : (z - 1) / (z + 1), log = log_of_ratio(f);
     return near ? log : fma(n, arithmetic<double>::LN2, fma(n, arithmetic<double>::LN2_LOW, log));
 }
-__device__ inline double log_in_double(const ons_rounded_row &row) {
-    return log_of_1_and((row.n - 1.0) + row.s.high / row.top);
-}
+/* A row in double. second: 1 / d, or log(d) if LOG. */
+struct row_in_double {
+    exponentials_in_double exponential;
+    double m, second;
+};
 
 /* ------- What few rows need. It is called, with elements in local memory, so that all others stay
  * in registers. Rows are passed by value: given their address, nvcc 13 once put a row and the
@@ -144,15 +155,17 @@ static __device__ __noinline__ void decide_in_two(ons_two_row row, const float *
             y[i] = (float)(log ? ons_two_log_softmax(&row, (double)x[i], rounding)
                                : ons_two_softmax(&row, (double)x[i], rounding));
 }
-/* Returns whether a NaN is left. */
+/* Decides the results that are marked. Returns whether a double cannot, and leaves NaN there. */
 static __device__ __noinline__ bool decide_in_double(exponentials_in_double exponential, double m,
-                                                     double second, const float *x, float *y, int n,
-                                                     ons_dtype to, bool log) {
+                                                     double second, const float *x, float *y,
+                                                     const unsigned *marks, int n, ons_dtype to,
+                                                     bool log) {
     const ons_rounding rounding = ons_rounding_to(to);
     bool undecided = false;
     for (int i = 0; i < n; i++) {
-        if (!isnan(y[i])) continue;
-        const double v = log ? log_result(x[i], m, second) : exponential(x[i]) * second;
+        if ((marks[i / 2] >> i % 2 * 16 & 0x7fff) == 0) continue;
+        const double v =
+            log ? log_result(fmax((double)x[i], -0x1p130), m, second) : exponential(x[i]) * second;
         y[i] = (float)ons_decided(v, ONS_ROUNDED_ERROR * fabs(v), rounding);
         undecided |= isnan(y[i]);
     }
@@ -184,46 +197,43 @@ __device__ inline float without_minus_0(float v) {
         return v + 0.0f;
 }
 
-/* v * factor rounded to TO, or NaN if its error may change the result. For 16 bits it is a float at
- * first, whose neighbours must round to the same number. */
-template <bool LOG, ons_dtype TO>
-__device__ __forceinline__ float rounded_result(double v, double factor) {
-    float result;
-    bool decided;
-    if constexpr (TO == ONS_FLOAT32) {
-        result = (float)(v * (factor * (1 - ONS_ROUNDED_ERROR)));
-        decided = result == (float)(v * (factor * (1 + ONS_ROUNDED_ERROR)));
-    } else {
-        result = (float)(v * factor);
-        const float apart = fmaf(fabsf(result), 0x1p-23f, 0x1p-149f);
-        const unsigned both = both_in_16_bits<TO>(result - apart, result + apart);
-        decided = ((both ^ both >> 16) & 0x7fff) == 0;
-    }
-    if (LOG) result = without_minus_0<TO>(result);
-    return decided ? result : CUDART_NAN_F;
-}
-
-/* Results of n elements, from the exponentials e, or from x itself if LOG. Returns whether one is
- * NaN. */
+/* The results v * factor of n elements, to be rounded to TO. A pair is marked in its half of a word
+ * if an error may change the rounded result. The error of a 16-bit result is that of a float: both
+ * its neighbours must round to the same number. Returns whether there is a mark. */
 template <bool LOG, ons_dtype TO, int n>
-__device__ __forceinline__ bool rounded_results_to(const ons_rounded_row &row, const double (&e)[n],
-                                                   float (&x)[n]) {
-    bool undecided = false;
+__device__ __forceinline__ bool rounded_to(const double (&v)[n], double factor, float (&y)[n],
+                                           unsigned (&marks)[n / 2]) {
+    unsigned any = 0;
+    const double low = factor * (1 - ONS_ROUNDED_ERROR), high = factor * (1 + ONS_ROUNDED_ERROR);
 #pragma unroll
-    for (int i = 0; i < n; i++) {
-        x[i] = LOG ? rounded_result<LOG, TO>(log_result(x[i], row.m, row.second), 1)
-                   : rounded_result<LOG, TO>(e[i], row.second);
-        undecided |= isnan(x[i]);
+    for (int i = 0; i < n; i += 2) {
+        if constexpr (TO == ONS_FLOAT32) {
+#pragma unroll
+            for (int j = i; j < i + 2; j++) {
+                y[j] = (float)(v[j] * low);
+                any |= y[j] != (float)(v[j] * high);
+            }
+            marks[i / 2] = ~0u;
+        } else {
+            const float least = -0x1p-149f, a = (float)(v[i] * factor),
+                        b = (float)(v[i + 1] * factor);
+            marks[i / 2] = (both_in_16_bits<TO>(__fadd_rd(a, least), __fadd_rd(b, least)) ^
+                            both_in_16_bits<TO>(__fadd_ru(a, -least), __fadd_ru(b, -least))) &
+                           0x7fff7fff;
+            any |= marks[i / 2];
+            y[i] = a, y[i + 1] = b;
+        }
+        if (LOG) y[i] = without_minus_0<TO>(y[i]), y[i + 1] = without_minus_0<TO>(y[i + 1]);
     }
-    return undecided;
+    return any != 0;
 }
 template <bool LOG, int n>
-__device__ __forceinline__ bool rounded_results(const ons_rounded_row &row, ons_dtype to,
-                                                const double (&e)[n], float (&x)[n]) {
+__device__ __forceinline__ bool rounded(ons_dtype to, const double (&v)[n], double factor,
+                                        float (&y)[n], unsigned (&marks)[n / 2]) {
     switch (to) {
-    case ONS_FLOAT16: return rounded_results_to<LOG, ONS_FLOAT16>(row, e, x);
-    case ONS_BFLOAT16: return rounded_results_to<LOG, ONS_BFLOAT16>(row, e, x);
-    default: return rounded_results_to<LOG, ONS_FLOAT32>(row, e, x);
+    case ONS_FLOAT16: return rounded_to<LOG, ONS_FLOAT16>(v, factor, y, marks);
+    case ONS_BFLOAT16: return rounded_to<LOG, ONS_BFLOAT16>(v, factor, y, marks);
+    default: return rounded_to<LOG, ONS_FLOAT32>(v, factor, y, marks);
     }
 }
 
