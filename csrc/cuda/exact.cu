@@ -9,7 +9,82 @@
 #include "rows/contiguous.cuh"
 #include "statistic/rounded.cuh"
 #include "team/block.cuh"
+#include "team/cluster.cuh"
 #include "team/lanes.cuh"
+
+#if __CUDA_ARCH__ >= 900
+/* Whether something holds in a thread, as a part. */
+struct flag {
+    int holds, unused;
+
+    __device__ static flag by_warp(const flag *parts, int count) {
+        const int lane = threadIdx.x % WARP;
+        return {__any_sync(~0u, lane < count && parts[lane].holds), 0};
+    }
+    __device__ bool value() const { return holds; }
+};
+/* The largest element of a block, as a part of 8 bytes. */
+struct largest_of_block {
+    float m, unused;
+
+    __device__ static largest<float> by_warp(const largest_of_block *parts, int count) {
+        const float m = parts[min((int)threadIdx.x % WARP, count - 1)].m;
+        return {max_over_lanes<WARP>(m)};
+    }
+};
+
+/* The blocks of a cluster share a row. Each part is merged in every block, then sent to all blocks,
+ * once for each kind. */
+struct whole_cluster : block<WARP> {
+    using of_block = block<WARP>;
+    static constexpr bool STREAM = true;
+
+    __device__ whole_cluster() {
+        barrier<largest_of_block>().make_ready();
+        barrier<sum_in_double<float>>().make_ready();
+        barrier<sum_apart>().make_ready();
+        barrier<sum_in_two>().make_ready();
+        barrier<flag>().make_ready();
+        arrivals::say_ready();
+    }
+
+    __device__ static unsigned row() { return cluster_index(); }
+    __device__ static int warp() { return warp_of_cluster(); }
+    template <int K>
+    __device__ static int chunk() {
+        return chunk_of_lane<K>(warp());
+    }
+    __device__ static bool writes() { return cluster_rank() == 0 && threadIdx.x == 0; }
+
+    __device__ static float near(const largest<float> &mine) {
+        const float m = of_block::near(mine);
+        arrivals::await_ready();
+        return exchange(largest_of_block{m, 0});
+    }
+    template <typename Sum>
+    __device__ static Sum near(const Sum &mine) {
+        return exchange(of_block::near(mine));
+    }
+    __device__ static bool any(bool holds) { return exchange(flag{of_block::any(holds), 0}); }
+
+   private:
+    template <typename Part>
+    __device__ static arrivals &barrier() {
+        __shared__ arrivals arrived;
+        return arrived;
+    }
+    template <typename Part>
+    __device__ static auto exchange(const Part &mine) {
+        __shared__ __align__(16) unsigned char shared[LARGEST_CLUSTER * sizeof(Part)];
+        Part *const parts = (Part *)shared;
+        const int blocks = cluster_size();
+        barrier<Part>().announce(blocks * sizeof(Part));
+        if (threadIdx.x < blocks) barrier<Part>().send(parts + cluster_rank(), threadIdx.x, mine);
+        barrier<Part>().await();
+        return Part::by_warp(parts, blocks).value();
+    }
+};
+#endif
 
 /* The sum of a row's exponentials, or its logarithm, from the sum of this thread. `sums_apart`
  * finds the sums without the largest exponentials. It is called if the first sums show that a row
@@ -152,7 +227,7 @@ __device__ __forceinline__ void exact_held(const typename Rows::arguments &args,
 #pragma unroll
             for (int i = 0; i < N; i++) x[i] = CUDART_NAN_F;
         }
-        row.template store<K, STRIDE, false>(chunk, x, tile.allowed(), excluded);
+        row.template store<K, STRIDE, Team::STREAM>(chunk, x, tile.allowed(), excluded);
     }
 }
 
@@ -167,6 +242,17 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, 8)
     exact_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
     exact_held<Ops, Rows, K>(args, lanes<LANES>());
+}
+
+template <typename Ops, typename Rows, int K>
+__global__ void __launch_bounds__(EXACT_CLUSTER_THREADS,
+                                  1024 * EXACT_CHUNKS / (EXACT_CLUSTER_THREADS * K))
+    exact_cluster_kernel(const __grid_constant__ typename Rows::arguments args) {
+#if __CUDA_ARCH__ >= 900
+    const whole_cluster team;
+    await_earlier_work();
+    exact_held<Ops, Rows, K>(args, team);
+#endif
 }
 
 template <typename Ops, typename Rows>
@@ -306,5 +392,19 @@ ons_status launch_exact_held(const launch_request &request) {
             status = launch_strips(request, shape, exact_block_kernel<Ops, Rows, EXACT_CHUNKS>,
                                    rows.arguments);
         return status;
+    });
+}
+
+ons_status launch_exact_in_cluster(const launch_request &request) {
+    return with_float_rows<ONS_FAMILY_exact_in_cluster>(request, [&](auto ops, auto rows) {
+        launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
+        shape.cluster = (int)request.plan->blocks_a_row;
+        using Rows = typename decltype(rows)::Rows;
+        return with_constant<EXACT_CHUNKS, 2 * EXACT_CHUNKS>(
+            request.plan->elements_a_thread / Rows::V, [&](auto K) {
+                return launch_strips(request, shape,
+                                     exact_cluster_kernel<decltype(ops), Rows, decltype(K)::value>,
+                                     rows.arguments);
+            });
     });
 }

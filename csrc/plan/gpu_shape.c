@@ -2,6 +2,7 @@
  * only on N, the types and the GPU, so a row's bits do too. The number of rows in a block may
  * depend on the number of rows. */
 #include "gpu.h"
+#include <stdlib.h>
 
 enum { CHUNK_OF_FLOATS = 4 };
 
@@ -212,8 +213,20 @@ static void take_exact(const gpu_row *row, ons_plan *plan) {
 #include "../cuda/kernels.def"
 #undef ONS_EXACT_SHAPE
     };
-    if (row->chunks > BLOCK_THREADS * EXACT_CHUNKS) {
-        take_passes(row, plan);
+    const int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+#define GX(name, value) (getenv(name) ? atoi(getenv(name)) : value)
+    if (row->chunks > GX("GX_BLOCK", BLOCK_THREADS) * EXACT_CHUNKS) {
+        const int chunks = GX("GX_K", EXACT_CHUNKS), warps = GX("GX_CW", 4);
+        const int64_t w = ceil_div(row->chunks, chunks * WARP);
+        if (has_one_a_row(row) || w > (int64_t)blocks * EXACT_CLUSTER_THREADS / WARP || blocks < 2) {
+            take_passes(row, plan);
+            return;
+        }
+        plan->family = ONS_FAMILY_exact_in_cluster;
+        plan->elements_a_thread = (int)(chunks * row->chunk);
+        int64_t b = max_of(2, min_of(ceil_div(w, warps), blocks));
+        plan->blocks_a_row = b;
+        plan->threads = (int)ceil_div(w, b) * WARP;
         return;
     }
     plan->family = ONS_FAMILY_exact_held;

@@ -40,6 +40,7 @@ enum {
                                         * if two blocks share a multiprocessor */
     MAX_SHARERS = 4,                   /* most warps there that share one warp's part */
     EXACT_CHUNKS = 4,                  /* chunks of a thread in exact, if a block holds the row */
+    EXACT_CLUSTER_THREADS = 512,       /* most threads of a block there, if a cluster does */
     FETCH_AHEAD = 7 << 20,             /* distance from a row to the prefetched row, in bytes */
     FETCH_MIN_BYTES = 24 << 20,        /* no prefetch for fewer bytes: most rows begin at once */
     SMEM_THREADS = 512,                /* threads of a block in cluster_smem */

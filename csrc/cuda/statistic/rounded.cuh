@@ -99,7 +99,7 @@ struct sum_in_two : sum_part<sum_in_two> {
 };
 
 /* A result of log_softmax. */
-__device__ inline double log_result(float x, double m, double log) { return ((double)x - m) - log; }
+__device__ inline double log_result(double x, double m, double log) { return (x - m) - log; }
 
 /* log(1 + x) for x >= 0, with all digits of a small x. There is no call. */
 __device__ inline double log_of_1_and(double x) {
