@@ -2,89 +2,15 @@
  * double, and results in double. If one lies too close to the middle of two numbers, the threads of
  * its row add it up once more, in two doubles.
  *
- * exact_held_kernel holds a row in the registers of some lanes or of a block, and moves 1 read + 1
- * write of N. softmax keeps exponentials, in double, so a thread has at most 16 elements.
- * exact_kernel reads longer rows three times. */
+ * Some lanes of a warp, a block or a cluster hold a row in registers, which moves 1 read + 1 write
+ * of N. softmax keeps its exponentials in double, so a thread holds few elements. exact_kernel
+ * reads longer rows twice, in place three times, and for logsumexp once. */
 #include "kernel/passes.cuh"
 #include "rows/contiguous.cuh"
 #include "statistic/rounded.cuh"
 #include "team/block.cuh"
-#include "team/cluster.cuh"
 #include "team/lanes.cuh"
-
-#if __CUDA_ARCH__ >= 900
-/* Whether something holds in a thread, as a part. */
-struct flag {
-    int holds, unused;
-
-    __device__ static flag by_warp(const flag *parts, int count) {
-        const int lane = threadIdx.x % WARP;
-        return {__any_sync(~0u, lane < count && parts[lane].holds), 0};
-    }
-    __device__ bool value() const { return holds; }
-};
-/* The largest element of a block, as a part of 8 bytes. */
-struct largest_of_block {
-    float m, unused;
-
-    __device__ static largest<float> by_warp(const largest_of_block *parts, int count) {
-        const float m = parts[min((int)threadIdx.x % WARP, count - 1)].m;
-        return {max_over_lanes<WARP>(m)};
-    }
-};
-
-/* The blocks of a cluster share a row. Each part is merged in every block, then sent to all blocks,
- * once for each kind. */
-struct whole_cluster : block<WARP> {
-    using of_block = block<WARP>;
-    static constexpr bool STREAM = true;
-
-    __device__ whole_cluster() {
-        barrier<largest_of_block>().make_ready();
-        barrier<sum_in_double<float>>().make_ready();
-        barrier<sum_apart>().make_ready();
-        barrier<sum_in_two>().make_ready();
-        barrier<flag>().make_ready();
-        arrivals::say_ready();
-    }
-
-    __device__ static unsigned row() { return cluster_index(); }
-    __device__ static int warp() { return warp_of_cluster(); }
-    template <int K>
-    __device__ static int chunk() {
-        return chunk_of_lane<K>(warp());
-    }
-    __device__ static bool writes() { return cluster_rank() == 0 && threadIdx.x == 0; }
-
-    __device__ static float near(const largest<float> &mine) {
-        const float m = of_block::near(mine);
-        arrivals::await_ready();
-        return exchange(largest_of_block{m, 0});
-    }
-    template <typename Sum>
-    __device__ static Sum near(const Sum &mine) {
-        return exchange(of_block::near(mine));
-    }
-    __device__ static bool any(bool holds) { return exchange(flag{of_block::any(holds), 0}); }
-
-   private:
-    template <typename Part>
-    __device__ static arrivals &barrier() {
-        __shared__ arrivals arrived;
-        return arrived;
-    }
-    template <typename Part>
-    __device__ static auto exchange(const Part &mine) {
-        __shared__ __align__(16) unsigned char shared[LARGEST_CLUSTER * sizeof(Part)];
-        Part *const parts = (Part *)shared;
-        const int blocks = cluster_size();
-        barrier<Part>().announce(blocks * sizeof(Part));
-        if (threadIdx.x < blocks) barrier<Part>().send(parts + cluster_rank(), threadIdx.x, mine);
-        barrier<Part>().await();
-        return Part::by_warp(parts, blocks).value();
-    }
-};
-#endif
+#include "team/whole_cluster.cuh"
 
 /* The sum of a row's exponentials, or its logarithm, from the sum of this thread. `sums_apart`
  * finds the sums without the largest exponentials. It is called if the first sums show that a row
@@ -231,11 +157,15 @@ __device__ __forceinline__ void exact_held(const typename Rows::arguments &args,
     }
 }
 
-template <typename Ops, typename Rows, int K>
-__global__ void __launch_bounds__(1024)
+/* Blocks of EXACT_BLOCK_THREADS with K chunks that fit a multiprocessor. */
+template <int K>
+constexpr int MIN_BLOCKS = 2 * EXACT_CHUNKS / K;
+
+template <typename Ops, typename Rows>
+__global__ void __launch_bounds__(EXACT_BLOCK_THREADS, MIN_BLOCKS<EXACT_CHUNKS>)
     exact_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
-    exact_held<Ops, Rows, K>(args, block<WARP>());
+    exact_held<Ops, Rows, EXACT_CHUNKS>(args, block<WARP>());
 }
 template <typename Ops, typename Rows, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS, 8)
@@ -245,8 +175,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, 8)
 }
 
 template <typename Ops, typename Rows, int K>
-__global__ void __launch_bounds__(EXACT_CLUSTER_THREADS,
-                                  1024 * EXACT_CHUNKS / (EXACT_CLUSTER_THREADS * K))
+__global__ void __launch_bounds__(EXACT_BLOCK_THREADS, MIN_BLOCKS<K>)
     exact_cluster_kernel(const __grid_constant__ typename Rows::arguments args) {
 #if __CUDA_ARCH__ >= 900
     const whole_cluster team;
@@ -254,6 +183,38 @@ __global__ void __launch_bounds__(EXACT_CLUSTER_THREADS,
     exact_held<Ops, Rows, K>(args, team);
 #endif
 }
+
+/* The sum of some elements of a row. It is relative to the maximum of the first ones, until an
+ * element lies so far above it that its exponential might overflow. */
+class running_in_double {
+   public:
+    __device__ running_in_double() : exponential(0) { m = relative_to = -CUDART_INF_F; }
+
+    template <typename Tile, int n>
+    __device__ void add(const Tile &tile, const float (&x)[n]) {
+        const float largest = tile.largest();
+        m = larger(m, largest);
+        if (largest > -CUDART_INF_F && !(largest - relative_to < 600)) {
+            const double factor = factor_in_double(relative_to, largest);
+            sum.d *= factor, sum.d_low *= factor;
+            relative_to = largest;
+            exponential = exponentials_in_double(largest);
+        }
+        double of_tile = 0;
+#pragma unroll
+        for (int i = 0; i < n; i++) of_tile += exponential(x[i]);
+        sum.add(of_tile);
+    }
+    __device__ float maximum() const { return m; }
+    __device__ double relative(float to) const {
+        return sum.rounded() * factor_in_double(relative_to, to);
+    }
+
+   private:
+    float m, relative_to;
+    exponentials_in_double exponential;
+    long_sum<double> sum;
+};
 
 template <typename Ops, typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
@@ -263,8 +224,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
     const block<WARP> team;
     const ons_dtype to = type_of_results(args);
     const auto row = Rows::template row<false>(args, blockIdx.x);
-    const bool log = args.operation() != ONS_OPERATION_softmax;
-    sixteenths::ready(); /* the exchange of the maximum has a barrier */
+    sixteenths::ready();
+    __syncthreads();
     auto for_each = [&](auto visit) {
         for_each_tile<block_a_row, TILE_CHUNKS>(row, 0, chunks_of(row),
                                                 [&](int64_t chunk, const auto &tile) {
@@ -273,9 +234,11 @@ __global__ void __launch_bounds__(PASS_THREADS)
                                                     visit(chunk, tile, x);
                                                 });
     };
-    float own = -CUDART_INF_F;
-    for_each([&](int64_t, const auto &tile, const auto &) { own = larger(own, tile.largest()); });
-    const float m = team.near(largest{own});
+    running_in_double running;
+    for_each([&](int64_t, const auto &tile, const auto &x) { running.add(tile, x); });
+    const float m = team.near(largest{running.maximum()});
+    row_in_double whole = {exponentials_in_double(isfinite(m) ? m : 0), m, 0};
+    const exponentials_in_double &exponential = whole.exponential;
     auto two_doubles = [&] {
         ons_two_row mine = ons_two_row_of((double)m);
         for_each([&](int64_t, const auto &, const auto &x) {
@@ -283,18 +246,9 @@ __global__ void __launch_bounds__(PASS_THREADS)
         });
         return whole_in_two(team, mine);
     };
-    row_in_double whole = {exponentials_in_double(isfinite(m) ? m : 0), m, 0};
-    const exponentials_in_double &exponential = whole.exponential;
     auto sum_of_row = [&](auto log) {
-        long_sum<double> sum;
-        for_each([&](int64_t, const auto &, const auto &x) {
-            double of_tile = 0;
-#pragma unroll
-            for (int i = 0; i < N; i++) of_tile += exponential(x[i]);
-            sum.add(of_tile);
-        });
         return whole_sum<decltype(log)::value>(
-            team, exponential, m, sum.rounded(), [&](double top) {
+            team, exponential, m, running.relative(m), [&](double top) {
                 sum_apart all;
                 for_each([&](int64_t, const auto &, const auto &x) {
                     all = add_apart(exponential, top, all, in_memory<float, N>(x).x, N);
@@ -389,8 +343,7 @@ ons_status launch_exact_held(const launch_request &request) {
 #include "kernels.def"
 #undef ONS_EXACT_SHAPE
         if (plan->lanes == 0)
-            status = launch_strips(request, shape, exact_block_kernel<Ops, Rows, EXACT_CHUNKS>,
-                                   rows.arguments);
+            status = launch_strips(request, shape, exact_block_kernel<Ops, Rows>, rows.arguments);
         return status;
     });
 }
@@ -399,11 +352,12 @@ ons_status launch_exact_in_cluster(const launch_request &request) {
     return with_float_rows<ONS_FAMILY_exact_in_cluster>(request, [&](auto ops, auto rows) {
         launch_shape shape = {request.plan->blocks_a_row, request.plan->threads};
         shape.cluster = (int)request.plan->blocks_a_row;
+        using Ops = decltype(ops);
         using Rows = typename decltype(rows)::Rows;
-        return with_constant<EXACT_CHUNKS, 2 * EXACT_CHUNKS>(
+        return with_constant<EXACT_CHUNKS, LONG_EXACT_CHUNKS>(
             request.plan->elements_a_thread / Rows::V, [&](auto K) {
                 return launch_strips(request, shape,
-                                     exact_cluster_kernel<decltype(ops), Rows, decltype(K)::value>,
+                                     exact_cluster_kernel<Ops, Rows, decltype(K)::value>,
                                      rows.arguments);
             });
     });

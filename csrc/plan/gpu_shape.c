@@ -2,7 +2,6 @@
  * only on N, the types and the GPU, so a row's bits do too. The number of rows in a block may
  * depend on the number of rows. */
 #include "gpu.h"
-#include <stdlib.h>
 
 enum { CHUNK_OF_FLOATS = 4 };
 
@@ -204,7 +203,23 @@ static void take_passes(const gpu_row *row, ons_plan *plan) {
     plan->blocks_a_row = 1;
 }
 
-/* Lanes of a warp or a block hold the row, if it fits. */
+/* Blocks of few warps are sooner done, so a cluster has as many blocks as possible. Returns whether
+ * a cluster holds the row. */
+static bool take_exact_cluster(const gpu_row *row, ons_plan *plan) {
+    const int max_blocks =
+        row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    const int64_t most = (int64_t)max_blocks * EXACT_BLOCK_THREADS;
+    const int chunks = row->chunks > most * EXACT_CHUNKS ? LONG_EXACT_CHUNKS : EXACT_CHUNKS;
+    if (has_one_a_row(row) || max_blocks < 2 || row->chunks > most * chunks) return false;
+    const int64_t warps = ceil_div(row->chunks, chunks * WARP);
+    plan->family = ONS_FAMILY_exact_in_cluster;
+    plan->blocks_a_row = max_of(2, min_of(max_blocks, ceil_div(warps, EXACT_WARPS)));
+    plan->threads = (int)ceil_div(warps, plan->blocks_a_row) * WARP;
+    plan->elements_a_thread = chunks * row->chunk;
+    return true;
+}
+
+/* Some lanes of a warp, a block or a cluster hold the row, if it fits. */
 static void take_exact(const gpu_row *row, ons_plan *plan) {
     static const struct {
         int lanes, chunks;
@@ -213,20 +228,8 @@ static void take_exact(const gpu_row *row, ons_plan *plan) {
 #include "../cuda/kernels.def"
 #undef ONS_EXACT_SHAPE
     };
-    const int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
-#define GX(name, value) (getenv(name) ? atoi(getenv(name)) : value)
-    if (row->chunks > GX("GX_BLOCK", BLOCK_THREADS) * EXACT_CHUNKS) {
-        const int chunks = GX("GX_K", EXACT_CHUNKS), warps = GX("GX_CW", 4);
-        const int64_t w = ceil_div(row->chunks, chunks * WARP);
-        if (has_one_a_row(row) || w > (int64_t)blocks * EXACT_CLUSTER_THREADS / WARP || blocks < 2) {
-            take_passes(row, plan);
-            return;
-        }
-        plan->family = ONS_FAMILY_exact_in_cluster;
-        plan->elements_a_thread = (int)(chunks * row->chunk);
-        int64_t b = max_of(2, min_of(ceil_div(w, warps), blocks));
-        plan->blocks_a_row = b;
-        plan->threads = (int)ceil_div(w, b) * WARP;
+    if (row->chunks > EXACT_BLOCK_THREADS * EXACT_CHUNKS) {
+        if (!take_exact_cluster(row, plan)) take_passes(row, plan);
         return;
     }
     plan->family = ONS_FAMILY_exact_held;
@@ -236,11 +239,11 @@ static void take_exact(const gpu_row *row, ons_plan *plan) {
         plan->threads = ons_threads_of_warps(row, plan->rows * lanes, WARP_ROW_THREADS);
         plan->lanes = (int)lanes;
         plan->width = plan->threads / lanes;
-        plan->elements_a_thread = (int)(shapes[i].chunks * row->chunk);
+        plan->elements_a_thread = shapes[i].chunks * row->chunk;
         return;
     }
-    plan->threads = (int)(ceil_div(row->chunks, EXACT_CHUNKS * WARP) * WARP);
-    plan->elements_a_thread = (int)(EXACT_CHUNKS * row->chunk);
+    plan->threads = (int)ceil_div(row->chunks, EXACT_CHUNKS * WARP) * WARP;
+    plan->elements_a_thread = EXACT_CHUNKS * row->chunk;
     plan->blocks_a_row = 1;
 }
 

@@ -39,8 +39,10 @@ enum {
     CLUSTER_FEW_ROWS_THREADS = 512,    /* most threads of a block in cluster_few_rows; half of them
                                         * if two blocks share a multiprocessor */
     MAX_SHARERS = 4,                   /* most warps there that share one warp's part */
-    EXACT_CHUNKS = 4,                  /* chunks of a thread in exact, if a block holds the row */
-    EXACT_CLUSTER_THREADS = 512,       /* most threads of a block there, if a cluster does */
+    EXACT_BLOCK_THREADS = 512,         /* most threads of a block in exact, if it holds the row */
+    EXACT_CHUNKS = 4,                  /* chunks of a thread there */
+    LONG_EXACT_CHUNKS = 8,             /* the same if a cluster could not hold the row else */
+    EXACT_WARPS = 4,                   /* warps of a block in a cluster that is not the largest */
     FETCH_AHEAD = 7 << 20,             /* distance from a row to the prefetched row, in bytes */
     FETCH_MIN_BYTES = 24 << 20,        /* no prefetch for fewer bytes: most rows begin at once */
     SMEM_THREADS = 512,                /* threads of a block in cluster_smem */

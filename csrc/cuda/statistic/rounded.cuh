@@ -65,6 +65,18 @@ struct exponentials_in_double {
     }
 };
 
+/* The factor that moves a sum from the reference of `from` to that of `to`, which is not smaller.
+ * It is NaN where it would not be accurate: a double then decides no result. */
+__device__ inline double factor_in_double(float from, float to) {
+    using A = arithmetic<float>;
+    if (to - from > 1000) return 0;
+    if (is_ordinary(from) && is_ordinary(to))
+        return __hiloint2double((1023 + A::difference(A::biased_c(from), A::biased_c(to))) << 20,
+                                0);
+    if (is_ordinary(from) || is_ordinary(to)) return CUDART_NAN;
+    return exponentials_in_double(to).of_difference(from - to);
+}
+
 /* The sum without the largest exponentials, and the number of these. */
 struct sum_apart : sum_part<sum_apart> {
     double s = 0, n = 0;
