@@ -154,6 +154,22 @@ def test_results_near_the_middle_of_two_numbers(function):
                     add(complaints, f"{function} {N} at {at} in place", inside, expected)
 
 
+def test_a_sum_that_always_rounds_down():
+    """Of two elements of 0 and many of e^x = 2^-52, a block's thread adds 14 to the first two, and then the
+    lanes and warps add theirs. Each addition is rounded down by half a place of the sum. So the logarithm has
+    an error above 2^-48, and the exact one lies near the middle of two floats."""
+    small = float.fromhex("-0x1.205968p+5")
+    x = torch.full((1, 16384), -math.inf)
+    for place in (*range(4), *range(128, 132), *range(256, 260), *range(384, 388)):  # of the first thread
+        x[0, place] = small
+    for place in (4, 8, 16, 32, *(512 * warp for warp in (1, 2, 4, 8, 16))):
+        x[0, place] = small
+    x[0, :2], x[0, 64], x[0, 65] = 0, float.fromhex("-0x1.095c28p+4"), float.fromhex("-0x1.50d4b2p+4")
+    with Complaints() as complaints:
+        check(complaints, "", "log_softmax", x)
+        check(complaints, "", "logsumexp", x)
+
+
 @pytest.mark.parametrize("dtype", NARROW_DTYPES, ids=name)
 def test_16_bit_results_in_the_middle_of_two_numbers(dtype):
     """x - m lies in the middle of two results, or e^x does not have the digits of a normal float."""
