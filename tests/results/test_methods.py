@@ -109,7 +109,8 @@ def test_methods_of_an_operation():
                     continue
                 arrays = ons.plan((1, 64), **options).bytes_moved // 256
                 inputs = 1 + operation.endswith("_backward")
-                assert arrays == inputs * known[name].reads + known[name].writes
+                held = (device, name) == ("cuda", "exact")
+                assert arrays == inputs * (1 if held else known[name].reads) + known[name].writes
     assert "softmax_topk has no pass that divides" in " ".join(str(on_gpu).split())
 
 
