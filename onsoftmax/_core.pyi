@@ -204,9 +204,10 @@ def softmax(
     axis : int, tuple of ints, or None
         The axis or axes that form a row. The last axis by default; None means all axes.
     method : str
-        One of methods(): naive, safe, online, fused or split; on the CPU also exact; on a GPU also
-        fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape (see
-        plan()). exact gives the exact results, rounded once; float64 has no such method.
+        One of methods(): naive, safe, online, fused, split or exact; on a GPU also
+        fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the
+        shape (see plan()). exact gives the exact results, rounded once, with the same bits
+        on the CPU and on a GPU; float64 has no such method.
     dtype : dtype, optional
         The type of the result: float16, bfloat16, float32 or float64. The arithmetic uses
         the wider type of the array and the result, and at least float32. Only `naive` works
@@ -259,8 +260,8 @@ def softmax(
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. The conversion of another argument reshapes or moves an
-        array.
+        through this function. While another argument is converted, its code reshapes or
+        moves an array that the call already took.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -376,9 +377,10 @@ def log_softmax(
     axis : int, tuple of ints, or None
         The axis or axes that form a row. The last axis by default; None means all axes.
     method : str
-        One of methods(): naive, safe, online, fused or split; on the CPU also exact; on a GPU also
-        fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape (see
-        plan()). exact gives the exact results, rounded once; float64 has no such method.
+        One of methods(): naive, safe, online, fused, split or exact; on a GPU also
+        fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the
+        shape (see plan()). exact gives the exact results, rounded once, with the same bits
+        on the CPU and on a GPU; float64 has no such method.
     dtype : dtype, optional
         The type of the result: float16, bfloat16, float32 or float64. The arithmetic uses
         the wider type of the array and the result, and at least float32. Only `naive` works
@@ -407,8 +409,8 @@ def log_softmax(
         A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays
         on a GPU give a DeviceArray.
         A row with a NaN or +inf, or with nothing but -inf, is NaN. An excluded element's
-        result is -inf. The error of a float32 or float64 result is at most about 2 eps
-        times max(1, abs(result)). A 16-bit result is such a result, rounded once.
+        result is -inf. In every test the error of a float32 or float64 result is at most
+        2.5 eps times max(1, abs(result)). A 16-bit result is such a result, rounded once.
 
     Raises
     ------
@@ -429,8 +431,8 @@ def log_softmax(
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. The conversion of another argument reshapes or moves an
-        array.
+        through this function. While another argument is converted, its code reshapes or
+        moves an array that the call already took.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -556,9 +558,10 @@ def logsumexp(
     keepdims : bool
         Whether the result keeps axis, with length 1.
     method : str
-        One of methods(): naive, safe, online, fused or split; on the CPU also exact; on a GPU also
-        fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape (see
-        plan()). exact gives the exact results, rounded once; float64 has no such method.
+        One of methods(): naive, safe, online, fused, split or exact; on a GPU also
+        fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the
+        shape (see plan()). exact gives the exact results, rounded once, with the same bits
+        on the CPU and on a GPU; float64 has no such method.
     where : array of bool that broadcasts to the array, optional
         False excludes an element. The result is as if the element did not exist.
     scale : float, or array that broadcasts with length 1 along axis
@@ -581,8 +584,8 @@ def logsumexp(
         on a GPU give a DeviceArray.
         If no dimension is left, the result is a number. A row with a NaN gives NaN. A row
         with +inf and no NaN gives +inf. A row without elements, or with nothing but -inf,
-        gives -inf. The error of a float32 or float64 result is at most about 2 eps times
-        max(1, abs(result)). A 16-bit result is such a result, rounded once.
+        gives -inf. In every test the error of a float32 or float64 result is at most 2.5
+        eps times max(1, abs(result)). A 16-bit result is such a result, rounded once.
 
     Raises
     ------
@@ -603,8 +606,8 @@ def logsumexp(
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. The conversion of another argument reshapes or moves an
-        array.
+        through this function. While another argument is converted, its code reshapes or
+        moves an array that the call already took.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -747,7 +750,7 @@ def softmax_backward(
         and of a float32 result on a GPU, is at most 4 eps times the larger of
         |output * grad| and |output * sum|. The error of a float32 result on the CPU is at
         most 4 eps times |output| times the larger of |grad| and sum(|grad * output|). With
-        a scale it is at most 5 eps times that.
+        a scale, this error is at most 5 eps times the same product.
 
     Raises
     ------
@@ -768,8 +771,8 @@ def softmax_backward(
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. The conversion of another argument reshapes or moves an
-        array.
+        through this function. While another argument is converted, its code reshapes or
+        moves an array that the call already took.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -931,8 +934,8 @@ def log_softmax_backward(
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. The conversion of another argument reshapes or moves an
-        array.
+        through this function. While another argument is converted, its code reshapes or
+        moves an array that the call already took.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -1089,8 +1092,8 @@ def softmax_topk(
         tensor that requires grad, in transformations of torch and JAX such as vmap, and in
         torch.compile with fullgraph.
     method : str
-        online or split; on a GPU also fused_warp, fused_block and cluster. auto chooses one for the
-        shape: see plan().
+        online or split; on the CPU also exact; on a GPU also fused, fused_warp, fused_block and
+        cluster. auto chooses one for the shape: see plan().
         On a GPU only online takes a k above 1024. For such a k it reads the array several
         times.
     dtype : dtype, optional
@@ -1204,8 +1207,8 @@ def normalizer(
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. The conversion of another argument reshapes or moves an
-        array.
+        through this function. While another argument is converted, its code reshapes or
+        moves an array that the call already took.
     MemoryError
         There is no memory for the result or the scratch.
 

@@ -7,6 +7,7 @@
  * reads longer rows twice, in place three times, and for logsumexp once. */
 #include "kernel/passes.cuh"
 #include "rows/contiguous.cuh"
+#include "rows/result_type.cuh"
 #include "statistic/rounded.cuh"
 #include "team/block.cuh"
 #include "team/lanes.cuh"
@@ -35,7 +36,7 @@ __device__ __forceinline__ double whole_sum(const Team &team,
 /* logsumexp, NaN if a double cannot decide. */
 __device__ inline float value_of(double m, double log, ons_dtype to) {
     const double value = m + log;
-    return (float)ons_decided(value, ONS_ROUNDED_ERROR * (log + fabs(value)), ons_rounding_to(to));
+    return (float)ons_decided(value, RESULT_ERROR * (log + fabs(value)), ons_rounding_to(to));
 }
 
 template <typename T, int n>

@@ -62,7 +62,7 @@ ONS_OPERATION_IN_PYTHON(
     "    and of a float32 result on a GPU, is at most 4 eps times the larger of\n"
     "    |output * grad| and |output * sum|. The error of a float32 result on the CPU is at\n"
     "    most 4 eps times |output| times the larger of |grad| and sum(|grad * output|). With\n"
-    "    a scale it is at most 5 eps times that.\n",
+    "    a scale, this error is at most 5 eps times the same product.\n",
     ">>> y = ons.softmax([1.0, 2.0, 3.0])\n"
     ">>> ons.softmax_backward([1.0, 0.0, 0.0], y).round(4)\n"
     "array([ 0.0819, -0.022 , -0.0599])\n")

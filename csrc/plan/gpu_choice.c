@@ -397,8 +397,10 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
                            : ONS_METHOD_fused_block;
     ons_status status = ons_shape_on_gpu(&row, plan);
     if (packed_states) plan->family = ONS_FAMILY_exact_sums;
-    if (ons_methods[plan->method].on_chip != ONS_NOTHING_ON_CHIP)
-        plan->on_chip_bytes =
-            min_of(plan->tile, row.chunks * chunk) * ons_dtype_size(plan->compute);
+    /* exact holds rows, except the rows of its own family, and keeps exponentials in double */
+    const bool exact_held = plan->method == ONS_METHOD_exact && plan->family != ONS_FAMILY_exact;
+    if (ons_methods[plan->method].on_chip != ONS_NOTHING_ON_CHIP || exact_held)
+        plan->on_chip_bytes = min_of(plan->tile, row.chunks * chunk) *
+                              ons_dtype_size(exact_held ? ONS_FLOAT64 : plan->compute);
     return status;
 }

@@ -51,13 +51,12 @@
     "cluster.\n"                                                                             \
     "    auto chooses one for the shape.\n"
 
-#define METHOD_TEXT                                                                                \
-    "method : str\n"                                                                               \
-    "    One of methods(): naive, safe, online, fused or split; on the CPU also exact; on a GPU "  \
-    "also\n"                                                                                       \
-    "    fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the shape " \
-    "(see\n"                                                                                       \
-    "    plan()). exact gives the exact results, rounded once; float64 has no such method.\n"
+#define METHOD_TEXT                                                                             \
+    "method : str\n"                                                                            \
+    "    One of methods(): naive, safe, online, fused, split or exact; on a GPU also\n"         \
+    "    fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the\n"   \
+    "    shape (see plan()). exact gives the exact results, rounded once, with the same bits\n" \
+    "    on the CPU and on a GPU; float64 has no such method.\n"
 
 #define DTYPE_AND_OUT                                                                            \
     "dtype : dtype, optional\n"                                                                  \
@@ -154,8 +153,8 @@
     "RuntimeError\n"                                                                             \
     "    An array is on a GPU, but the build has no CUDA, or the machine has no driver or no\n"  \
     "    GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow\n"   \
-    "    through this function. The conversion of another argument reshapes or moves an\n"       \
-    "    array.\n"                                                                               \
+    "    through this function. While another argument is converted, its code reshapes or\n"     \
+    "    moves an array that the call already took.\n"                                           \
     "MemoryError\n"                                                                              \
     "    There is no memory for the result or the scratch.\n"                                    \
     "\n"                                                                                         \

@@ -114,8 +114,9 @@ function passesView() {
     .observe(byId("watch"));
 
   function show(info, device) {
-    if (`${info.name} ${device}` === shown) return;
-    shown = `${info.name} ${device}`;
+    const asked = `${info.name} ${info.keeps} ${device}`;
+    if (asked === shown) return;
+    shown = asked;
     let [workers, name] = WORKERS[info.name] || [1, "one block"];
     if (device === "cpu") name = workers > 1 ? "thread" : "one thread";
     if (device === "cpu" && info.keeps === "row") name = "one thread and its caches";

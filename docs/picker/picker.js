@@ -165,7 +165,7 @@ function pickerView(planner) {
           "aria-pressed": String(info.name === (state.watched || chosen)),
           click: () => { state.watched = info.name; draw(); } }, info.name)),
         h("td", { class: "what" }, info.summary),
-        h("td", {}, `${info.reads}R + ${info.writes}W`),
+        h("td", {}, `${fits ? plan.reads : info.reads}R + ${info.writes}W`),
         h("td", { class: fits ? null : "too-long" }, time));
     });
     /* updates in place, so that a pressed button keeps the focus */
@@ -207,8 +207,9 @@ function pickerView(planner) {
       : isBound(plan) ? "The least time: that of a copy of as many bytes, or of a launch alone."
       : "The time of a copy of as many bytes. A call that writes past the caches, or that finds the array in them, may take less.";
     drawOthers(plan.method);
-    const watched = state.watched || plan.method;
-    watcher.show(infoOf(watched), state.device);
+    const watched = infoOf(state.watched || plan.method);
+    const { reads } = planner.plan({ ...state, method: watched.name });
+    watcher.show(reads === 1 ? { ...watched, keeps: "row" } : watched, state.device);
     byId("cpu-threads").hidden = state.device !== "cpu";
     const device = state.device === "cuda" ? "device=\"cuda\"" : `num_threads=${state.threads}`;
     if (asked) history.replaceState(null, "", addressOf(state));

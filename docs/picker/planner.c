@@ -6,7 +6,7 @@
 #define EXPORT(name) __attribute__((export_name(#name))) name
 
 static ons_plan plan;
-static double measured_seconds, measured_copy_seconds, launch_seconds, least_bytes;
+static double reads, measured_seconds, measured_copy_seconds, launch_seconds, least_bytes;
 
 /* Makes the plan that the functions below describe. `method` is a line of methods.def, or -1 for
  * auto. Returns an ons_status. */
@@ -23,6 +23,7 @@ int EXPORT(make_plan)(ons_device device, ons_dtype dtype, double rows, double N,
     const ons_machine machine = {threads, 1 << 20, 1 << 25, 8, NULL}; /* typical CPU caches */
     const ons_status status = ons_make_plan(&problem, method, &machine, &plan);
     const bool made = status == ONS_OK;
+    reads = made ? ons_plan_reads(&problem, &plan) : 0;
     measured_seconds = made ? ons_measured_seconds(&problem, &machine, &plan) : 0;
     measured_copy_seconds = made ? ons_measured_copy_seconds(&problem, &machine, &plan) : 0;
     launch_seconds = made ? ons_launch_seconds(&problem, &plan) : 0;
@@ -35,14 +36,14 @@ const char *EXPORT(planned_reason)(void) { return plan.reason; }
 const char *EXPORT(planned_measured)(void) { return plan.measured ? plan.measured : ""; }
 const char *EXPORT(planned_compute)(void) { return ons_dtype_name(plan.compute); }
 
-/* The numbers of the plan by their names in ons_plan, and the measured time. `place` counts them
+/* The numbers of the plan by their names in ons_plan, its reads and its times. `place` counts them
  * from 0. */
 typedef struct {
     const char *name;
     double value;
 } named_number;
 #define NUMBER(name) {#name, (double)plan.name}
-enum { NUMBERS = 16 };
+enum { NUMBERS = 17 };
 
 static named_number planned(int place) {
     const named_number numbers[NUMBERS] = {
@@ -58,6 +59,7 @@ static named_number planned(int place) {
         NUMBER(elements_a_thread),
         NUMBER(longest_row),
         NUMBER(copy_speed),
+        {"reads", reads},
         {"measured_seconds", measured_seconds},
         {"measured_copy_seconds", measured_copy_seconds},
         {"launch_seconds", launch_seconds},

@@ -71,10 +71,12 @@ def explained(reason: str, own: Cost, rivals: Sequence[Cost], N: int, at: Callab
     if own.measured_seconds:
         sentences += _rivals(own, rivals, N, at)
     elif own.note != LAUNCH_BOUND and own.note != READS_CACHE:
-        again = [cost.method for cost in rivals if cost.note == READS_CACHE]
+        again = [cost for cost in rivals if cost.note == READS_CACHE]
         if again:
+            fewest = min(cost.bytes_moved or 0 for cost in again)
+            name = [cost.method for cost in again if cost.bytes_moved == fewest][-1]
             sentences.append(
-                f"The rows in work fit the L2 cache: a second read, as in {again[-1]}, comes from there"
+                f"The rows in work fit the L2 cache: a second read, as in {name}, comes from there"
             )
     return ". ".join(sentences)
 

@@ -168,7 +168,7 @@ MISTAKES = [
     (
         lambda: ons.plan((1, 2**19), method="fused_block", device="H100"),
         ValueError,
-        "and these rows have 524288: use one of auto, naive, safe, online, split, cluster, grid",
+        "and these rows have 524288: use one of auto, naive, safe, online, split, exact, cluster, grid",
     ),
 ]
 

@@ -416,7 +416,9 @@ def test_no_figure_overflows(device, dtype, form):
         plan = ons.plan(shape, axis, dtype=dtype, device=device, num_threads=1024)
         for cost in plan.others:
             if cost.bytes_moved is not None:
-                of_all = (methods[cost.method].reads + methods[cost.method].writes) * WIDTHS[dtype]
+                held = device == "cuda" and cost.method == "exact" and cost.on_chip_bytes > 0
+                reads = 1 if held else methods[cost.method].reads
+                of_all = (reads + methods[cost.method].writes) * WIDTHS[dtype]
                 assert cost.bytes_moved == plan.rows * plan.N * of_all
                 assert 0 <= cost.on_chip_bytes <= 8 * (plan.N + 3)  # rounded up to whole chunks
                 named = ons.plan(

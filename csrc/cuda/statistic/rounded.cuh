@@ -3,11 +3,17 @@
 #ifndef ONS_ROUNDED_CUH
 #define ONS_ROUNDED_CUH
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "../../api/rounding.h"
 #include "operations.cuh"
 #include "sum_in_double.cuh"
-#include "../rows/address.cuh"
-#include "../rows/elements.cuh"
+
+/* The largest relative error of a result in double. It is larger than on the CPU
+ * (ONS_ROUNDED_ERROR), because a thread adds its exponentials in one double, and so do the threads
+ * of a row. docs/how-it-works.md adds it up. */
+constexpr double RESULT_ERROR = 0x1p-47;
 
 /* The powers 2^(k / 16), in shared memory. Call ready() before a barrier of the block, and at()
  * after it. */
@@ -178,7 +184,7 @@ static __device__ __noinline__ bool decide_in_double(exponentials_in_double expo
         if ((marks[i / 2] >> i % 2 * 16 & 0x7fff) == 0) continue;
         const double v =
             log ? log_result(fmax((double)x[i], -0x1p130), m, second) : exponential(x[i]) * second;
-        y[i] = (float)ons_decided(v, ONS_ROUNDED_ERROR * fabs(v), rounding);
+        y[i] = (float)ons_decided(v, RESULT_ERROR * fabs(v), rounding);
         undecided |= isnan(y[i]);
     }
     return undecided;
@@ -216,7 +222,7 @@ template <bool LOG, ons_dtype TO, int n>
 __device__ __forceinline__ bool rounded_to(const double (&v)[n], double factor, float (&y)[n],
                                            unsigned (&marks)[n / 2]) {
     unsigned any = 0;
-    const double low = factor * (1 - ONS_ROUNDED_ERROR), high = factor * (1 + ONS_ROUNDED_ERROR);
+    const double low = factor * (1 - RESULT_ERROR), high = factor * (1 + RESULT_ERROR);
 #pragma unroll
     for (int i = 0; i < n; i += 2) {
         if constexpr (TO == ONS_FLOAT32) {
@@ -247,28 +253,6 @@ __device__ __forceinline__ bool rounded(ons_dtype to, const double (&v)[n], doub
     case ONS_BFLOAT16: return rounded_to<LOG, ONS_BFLOAT16>(v, factor, y, marks);
     default: return rounded_to<LOG, ONS_FLOAT32>(v, factor, y, marks);
     }
-}
-
-/* The type of the results. */
-__device__ inline ons_dtype type_of_results(const problem_arguments &args) {
-    return args.problem.operand[ONS_Y].dtype;
-}
-template <typename Arguments>
-__device__ inline ons_dtype type_of_results(const Arguments &args) {
-    if (args.widens) return ONS_FLOAT32;
-    return args.format.with([](auto type) {
-        return std::is_same_v<decltype(type), __half>          ? ONS_FLOAT16
-               : std::is_same_v<decltype(type), __nv_bfloat16> ? ONS_BFLOAT16
-                                                               : ONS_FLOAT32;
-    });
-}
-
-__device__ inline bool is_in_place(const problem_arguments &args) {
-    return args.problem.operand[ONS_X].data == args.problem.operand[ONS_Y].data;
-}
-template <typename Arguments>
-__device__ inline bool is_in_place(const Arguments &args) {
-    return (const void *)args.x == args.y;
 }
 
 #endif

@@ -1,0 +1,244 @@
+"""method="exact" on a GPU: the bits of the CPU, which tests/results/test_exact.py compares with mpmath."""
+
+import itertools
+import math
+
+import gpu_random_cases as random_cases
+import numpy as np
+import pytest
+from exact_checks import NEAR
+from gpu_support import (
+    DEVICE,
+    DTYPES,
+    NARROW_DTYPES,
+    Complaints,
+    generator,
+    name,
+    random_rows,
+    same_bits,
+    spread_out,
+    torch,
+)
+
+import onsoftmax as ons
+
+TYPES = tuple(dtype for dtype in DTYPES if dtype is not torch.float64)
+FUNCTIONS = ("softmax", "log_softmax", "logsumexp")
+LENGTHS = (1, 2, 3, 7, *(n + d for n in (32, 128, 256, 512, 1024, 4096, 16384, 65536) for d in (-1, 0, 1)))
+FEW_LENGTHS = (2, 33, 100, 257, 1000, 5000, 16384, 20_001)  # lanes, a warp, a block, several passes
+each_type = pytest.mark.parametrize("dtype", TYPES, ids=name)
+each_function = pytest.mark.parametrize("function", FUNCTIONS)
+
+
+def rows_of(N, dtype, seed=0):
+    """Rows on the CPU. 21 rows have each spread with each offset."""
+    return random_rows(21 if N < 5000 else 7, N, dtype, seed=seed + N, spreads=(0.1, 3, 30)).cpu()
+
+
+def given(x):
+    """An argument on the GPU."""
+    return x.to(DEVICE) if torch.is_tensor(x) else x
+
+
+def check(complaints, what, function, x, axis=-1, there=None, **options):
+    """Compares a call on the GPU with the call on the CPU. `there` has the elements of x on the GPU."""
+    expected = getattr(ons, function)(x, axis, method="exact", **options)
+    there = given(x) if there is None else there
+    y = getattr(ons, function)(
+        there, axis, method="exact", **{key: given(value) for key, value in options.items()}
+    )
+    add(complaints, f"{function} {name(x.dtype)} {tuple(x.shape)} {axis=} {what}", y, expected)
+
+
+def add(complaints, what, y, expected):
+    y = y.cpu()
+    if same_bits(y, expected):
+        complaints.add(what, None)
+    elif (y.dtype, y.shape) != (expected.dtype, expected.shape):
+        complaints.add(what, f"{y.dtype} {tuple(y.shape)} for {expected.dtype} {tuple(expected.shape)}")
+    else:
+        differ = (y != expected) & ~(y.isnan() & expected.isnan())
+        differ |= y.signbit() != expected.signbit()
+        at = tuple(differ.nonzero()[0].tolist())
+        pair = f"{y[at].item()!r} for {expected[at].item()!r}"
+        complaints.add(what, f"{differ.sum().item()} of {y.numel()} differ, first at {at}: {pair}")
+
+
+@each_type
+@each_function
+def test_lengths(function, dtype):
+    with Complaints() as complaints:
+        for N in (*LENGTHS, 131_073):
+            check(complaints, "", function, rows_of(N, dtype))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS[:2])
+@each_type
+def test_place_and_type_of_the_result(function, dtype):
+    with Complaints() as complaints:
+        for N in FEW_LENGTHS:
+            x = rows_of(N, dtype)
+            for result in TYPES:
+                check(complaints, f"to {name(result)}", function, x, dtype=result)
+            expected = getattr(ons, function)(x, method="exact")
+            for offset, gap in ((0, 0), (1, 0), (3, 5)):
+                inside = spread_out(given(x), gap, offset)
+                getattr(ons, function)(inside, method="exact", out=inside)
+                add(complaints, f"{function} {name(dtype)} {N} in place, {offset} {gap}", inside, expected)
+                out = spread_out(torch.zeros_like(given(x)), gap, offset)
+                getattr(ons, function)(given(x), method="exact", out=out)
+                add(complaints, f"{function} {name(dtype)} {N} to out, {offset} {gap}", out, expected)
+
+
+@each_type
+@each_function
+def test_where_and_scale(function, dtype):
+    with Complaints() as complaints:
+        for N in FEW_LENGTHS:
+            x = rows_of(N, dtype)
+            allowed = torch.rand(x.shape, generator=torch.Generator().manual_seed(N)) < 0.7
+            check(complaints, "where", function, x, where=allowed)
+            check(complaints, "where of all rows", function, x, where=allowed[0])
+            for scale in (0.7, -2.0):
+                check(complaints, f"scale {scale}", function, x, scale=scale)
+            a_row = torch.linspace(-1, 1, len(x)).unsqueeze(1)
+            check(complaints, "a scale a row, where", function, x, scale=a_row, where=allowed)
+
+
+@each_type
+@each_function
+def test_layouts(function, dtype):
+    with Complaints() as complaints:
+        for N in FEW_LENGTHS:
+            x = rows_of(N, dtype)[:6]
+            for offset, gap in itertools.product((0, 1, 2, 5), (0, 1, 8)):
+                there = spread_out(given(x), gap, offset)
+                check(complaints, f"offset {offset}, gap {gap}", function, x, there=there)
+            every_second = torch.empty(*x.shape, 2, device=DEVICE, dtype=dtype)[..., 1].copy_(x)
+            check(complaints, "every second", function, x, there=every_second)
+            check(complaints, "one row 6 times", function, x[:1].expand(6, N))
+            check(complaints, "columns", function, x.T.contiguous(), 0)
+            check(complaints, "columns of 3", function, x.view(2, 3, N).transpose(1, 2).contiguous(), 1)
+            check(complaints, "two axes", function, x.view(2, 3, N), (0, 2))
+            check(complaints, "all axes", function, x, None)
+
+
+@pytest.mark.small
+@each_type
+@each_function
+def test_special_rows(function, dtype):
+    """NaN, +inf, nothing but -inf, one finite element, equal elements."""
+    inf, nan = math.inf, math.nan
+    three = torch.tensor([[nan, 0, 1], [inf, 0, 1], [-inf] * 3, [-inf, 3, -inf], [5] * 3], dtype=dtype)
+    with Complaints() as complaints:
+        for N in (3, 300, 5000, 20_001):
+            x = torch.full((5, N), -inf, dtype=dtype)
+            x[:, N - 3 :], x[4] = three, 5
+            check(complaints, "", function, x)
+        check(complaints, "rows without elements", function, x[:, :0])
+
+
+@each_function
+def test_results_near_the_middle_of_two_numbers(function):
+    """A double cannot decide these results, so two doubles do."""
+    pairs = torch.tensor([[0, float.fromhex(place)] for place in NEAR[function].split()])
+    with Complaints() as complaints:
+        for N in (2, 9, 100, 513, 1025, 5000, 16385, 70_000):
+            for at in {0, 1, N - 2} - {N - 1}:
+                x = torch.full((len(pairs), N), -math.inf)
+                x[:, at : at + 2] = pairs
+                check(complaints, f"at {at}", function, x)
+                if function != "logsumexp":
+                    expected, inside = getattr(ons, function)(x, method="exact"), given(x)
+                    getattr(ons, function)(inside, method="exact", out=inside)
+                    add(complaints, f"{function} {N} at {at} in place", inside, expected)
+
+
+def test_a_sum_that_always_rounds_down():
+    """Of two elements of 0 and many of e^x = 2^-52, a block's thread adds 14 to the first two, and then the
+    lanes and warps add theirs. Each addition is rounded down by half a place of the sum. So the logarithm has
+    an error above 2^-48, and the exact one lies near the middle of two floats."""
+    small = float.fromhex("-0x1.205968p+5")
+    x = torch.full((1, 16384), -math.inf)
+    for place in (*range(4), *range(128, 132), *range(256, 260), *range(384, 388)):  # of the first thread
+        x[0, place] = small
+    for place in (4, 8, 16, 32, *(512 * warp for warp in (1, 2, 4, 8, 16))):
+        x[0, place] = small
+    x[0, :2], x[0, 64], x[0, 65] = 0, float.fromhex("-0x1.095c28p+4"), float.fromhex("-0x1.50d4b2p+4")
+    with Complaints() as complaints:
+        check(complaints, "", "log_softmax", x)
+        check(complaints, "", "logsumexp", x)
+
+
+@pytest.mark.parametrize("dtype", NARROW_DTYPES, ids=name)
+def test_16_bit_results_in_the_middle_of_two_numbers(dtype):
+    """x - m lies in the middle of two results, or e^x does not have the digits of a normal float."""
+    x = torch.arange(-5000.0, 0, 0.5)
+    with Complaints() as complaints:
+        for m, other in itertools.product((0, 2000), (-math.inf, -3e38, -70)):
+            rows = torch.stack([m + x, torch.full_like(x, m), torch.full_like(x, m + other)], 1)
+            check(complaints, f"{m=} {other=}", "log_softmax", rows, dtype=dtype)
+        rows = torch.stack([torch.zeros(1 << 17), torch.linspace(-105, -8, 1 << 17)], 1)
+        check(complaints, "small results", "softmax", rows, dtype=dtype)
+        check(complaints, "small results, rounded to 16 bits first", "softmax", rows.to(dtype))
+
+
+@each_type
+@pytest.mark.parametrize("function", FUNCTIONS[:2])
+def test_many_elements(function, dtype):
+    """Several million elements, so a double cannot decide some of them."""
+    with Complaints() as complaints:
+        for rows, N in ((40_000, 50), (4000, 1000), (1000, 4096), (50, 50_257)):
+            x = 4 * torch.randn(rows, N, device=DEVICE, generator=generator(N))
+            check(complaints, "", function, x.to(dtype).cpu())
+
+
+def random_case(complaints, seed):
+    """A random shape, layout, axis, mask, scale and place of the result."""
+    rng = np.random.default_rng(seed)
+    dtype, result = (TYPES[i] for i in rng.integers(len(TYPES), size=2))
+    function = str(rng.choice(FUNCTIONS))
+    shape = random_cases.random_shape(rng, 1 << 18)
+    x = random_cases.random_layout(rng, random_cases.random_values(rng, shape, dtype, seed))
+    axis, options = random_cases.random_axis(rng, x.ndim), {}
+    if rng.random() < 0.4:
+        options["where"] = random_cases.random_operand(
+            rng, x.shape, lambda shape: torch.rand(shape, device=DEVICE, generator=generator(seed)) < 0.7
+        )
+    if rng.random() < 0.3:
+        options["scale"] = float(rng.choice([0.5, -1.0, 0.1, rng.uniform(-2, 2)]))
+    out = {}
+    if function != "logsumexp" and rng.random() < 0.5:
+        x, place, _ = random_cases.random_out(rng, x, result)
+        out = {"dtype": result} if place is None else {"out": place}
+    of_cpu = {key: value.cpu() if torch.is_tensor(value) else value for key, value in options.items()}
+    result = out["out"].dtype if "out" in out else out.get("dtype", dtype)
+    if function != "logsumexp":
+        of_cpu["dtype"] = result
+    expected = getattr(ons, function)(x.cpu().clone(), axis, method="exact", **of_cpu)
+    what = f"seed {seed}: {function} {name(dtype)} to {name(result)} {tuple(x.shape)} strides {x.stride()}"
+    what += f" {axis=} {sorted({**options, **out})}"
+    y = getattr(ons, function)(x, axis, method="exact", **options, **out)
+    add(complaints, what, y, expected)
+
+
+def test_random_cases():
+    with Complaints() as complaints:
+        for seed in range(1, 101):
+            random_case(complaints, seed)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_float64_is_refused(function):
+    x = torch.zeros(2, 3, device=DEVICE, dtype=torch.float64)
+    message = "method 'exact' takes and gives float32, float16 and bfloat16, and here the array is float64"
+    with pytest.raises(ValueError, match=message):
+        getattr(ons, function)(x, method="exact")
+
+
+def test_other_functions_have_no_exact():
+    x = torch.zeros(2, 3, device=DEVICE)
+    with pytest.raises(ValueError, match="method 'exact' cannot compute softmax_topk on a GPU: use one of"):
+        ons.softmax_topk(x, 2, method="exact")
+    with pytest.raises(ValueError, match="method 'exact' cannot compute softmax_backward on a GPU"):
+        ons.softmax_backward(x, x, method="exact")
