@@ -9,6 +9,7 @@
 #include "rows/contiguous.cuh"
 #include "rows/result_type.cuh"
 #include "statistic/rounded.cuh"
+#include "statistic/sums.cuh"
 #include "team/block.cuh"
 #include "team/lanes.cuh"
 #include "team/whole_cluster.cuh"
@@ -112,10 +113,8 @@ __device__ __forceinline__ void exact_held(const typename Rows::arguments &args,
 #pragma unroll
             for (int i = 0; i < N; i++) x[i] -= whole.exponential.base;
         }
-        double sum = 0;
-#pragma unroll
-        for (int i = 0; i < N; i++) sum += e[i] = whole.exponential.of_difference(x[i]);
-        return sum;
+        return sum_as_tree<N>(0,
+                              [&](int i) { return e[i] = whole.exponential.of_difference(x[i]); });
     };
     double e[N];
     if constexpr (Ops::ONE_A_ROW) {
@@ -201,10 +200,7 @@ class running_in_double {
             relative_to = largest;
             exponential = exponentials_in_double(largest);
         }
-        double of_tile = 0;
-#pragma unroll
-        for (int i = 0; i < n; i++) of_tile += exponential(x[i]);
-        sum.add(of_tile);
+        sum.add(sum_as_tree<n>(0, [&](int i) { return exponential(x[i]); }));
     }
     __device__ float maximum() const { return m; }
     __device__ double relative(float to) const {

@@ -203,8 +203,8 @@ static void take_passes(const gpu_row *row, ons_plan *plan) {
     plan->blocks_a_row = 1;
 }
 
-/* Blocks of few warps are sooner done, so a cluster has as many blocks as possible. Returns whether
- * a cluster holds the row. */
+/* Returns whether a cluster holds the row. Blocks of few warps finish sooner, so a cluster has as
+ * many blocks as possible. */
 static bool take_exact_cluster(const gpu_row *row, ons_plan *plan) {
     const int max_blocks =
         row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;

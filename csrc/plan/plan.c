@@ -47,9 +47,9 @@ int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
     const ons_operation_info *info = &ons_operations[problem->operation];
     if (info->selects && problem->device == ONS_CUDA) return ons_topk_reads(plan);
     const bool given = problem->operand[ONS_STATISTIC].data && !info->one_a_row && !info->selects;
-    const bool held =
-        problem->device == ONS_CUDA && plan->method == ONS_METHOD_exact && plan->on_chip_bytes > 0;
-    return given || held ? 1 : ons_method_reads(plan->method, problem->operation);
+    if (problem->device == ONS_CUDA && plan->method == ONS_METHOD_exact)
+        return plan->on_chip_bytes > 0 || info->one_a_row ? 1 : 2;
+    return given ? 1 : ons_method_reads(plan->method, problem->operation);
 }
 
 int64_t ons_read_bytes(const ons_problem *problem, const ons_plan *plan) {

@@ -155,9 +155,9 @@ def test_results_near_the_middle_of_two_numbers(function):
 
 
 def test_a_sum_that_always_rounds_down():
-    """Of two elements of 0 and many of e^x = 2^-52, a block's thread adds 14 to the first two, and then the
-    lanes and warps add theirs. Each addition is rounded down by half a place of the sum. So the logarithm has
-    an error above 2^-48, and the exact one lies near the middle of two floats."""
+    """Two elements are 0, and e^x of many others is 2^-52. If a thread adds these to the first two one by one,
+    and then lanes and warps add theirs, each addition is rounded down by half a place of the sum. The logarithm
+    then has an error above 2^-48, and the exact one lies near the middle of two floats."""
     small = float.fromhex("-0x1.205968p+5")
     x = torch.full((1, 16384), -math.inf)
     for place in (*range(4), *range(128, 132), *range(256, 260), *range(384, 388)):  # of the first thread

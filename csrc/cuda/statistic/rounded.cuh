@@ -11,8 +11,8 @@
 #include "sum_in_double.cuh"
 
 /* The largest relative error of a result in double. It is larger than on the CPU
- * (ONS_ROUNDED_ERROR), because a thread adds its exponentials in one double, and so do the threads
- * of a row. docs/how-it-works.md adds it up. */
+ * (ONS_ROUNDED_ERROR), because all threads of a row add up in one double. docs/how-it-works.md adds
+ * the errors up. */
 constexpr double RESULT_ERROR = 0x1p-47;
 
 /* The powers 2^(k / 16), in shared memory. Call ready() before a barrier of the block, and at()
