@@ -62,8 +62,10 @@ def table(document: dict[str, Any]) -> str:
     def numbers(mapping: dict[str, Any]) -> dict[int, Any]:
         return {int(key): value for key, value in mapping.items()}
 
+    dates = sorted({document["date"], *(one["date"] for one in document["times"] if "date" in one)})
     lines = [
-        f"/* plan/measured_times.def - by benchmarks/plan_table.py. {document['gpu']}, {document['date']}.",
+        "/* plan/measured_times.def - by benchmarks/plan_table.py. "
+        f"{document['gpu']}, {' and '.join(dates)}.",
         " * TIME(n, t): 2^n rows take t * 10 ns. A copy that reads 2^n bytes takes t * 10 ns. */",
         "#ifdef ONS_COPY_TIMES",
         times(numbers(document["copy"])),

@@ -78,7 +78,7 @@ def test_what_is_said_of_each_method():
     assert cost["grid"].measured_seconds > 0.2 > 200 * cost["fused_block"].measured_seconds
     assert plan.seconds() == plan.measured_seconds == cost["fused_block"].measured_seconds
     assert "measured on an H100: 0.9" in str(plan) or "measured on an H100: 1.0" in str(plan)
-    assert "0.0027" in str(plan) and "1.00 measured" in str(plan)
+    assert "0.0027 measured" in str(plan)
     assert plan.seconds(1e12) == plan.bytes_moved / 1e12 and "measured on an H100" not in plan.to_text(1e12)
     elsewhere = ons.plan((4096, 65536), device="A100")
     most = {each.method: each.most_x_copy for each in elsewhere.others}
