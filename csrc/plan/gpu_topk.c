@@ -243,8 +243,9 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
              &row, k, plan) == ONS_OK)
         return ONS_OK;
     if (take(ONS_METHOD_fused_block,
-             for_block ? "few rows and a large k: a block finishes a row sooner than the lanes of a warp"
-                       : "the row fits the registers of a block: one read",
+             for_block
+                 ? "few rows and a large k: a block finishes a row sooner than the lanes of a warp"
+                 : "the row fits the registers of a block: one read",
              &row, k, plan) == ONS_OK)
         return ONS_OK;
     const bool few = plan->rows <= scaled(MAX_SHARED_ROWS, gpu);

@@ -25,7 +25,17 @@ import onsoftmax as ons
 TYPES = tuple(dtype for dtype in DTYPES if dtype is not torch.float64)
 FUNCTIONS = ("softmax", "log_softmax", "logsumexp")
 LENGTHS = (1, 2, 3, 7, *(n + d for n in (32, 128, 256, 512, 1024, 4096, 16384, 65536) for d in (-1, 0, 1)))
-FEW_LENGTHS = (2, 33, 100, 257, 1000, 5000, 16384, 20_001)  # lanes, a warp, a block, several passes
+FEW_LENGTHS = (
+    2,
+    33,
+    100,
+    257,
+    1000,
+    5000,
+    20_001,
+    140_000,
+    262_145,
+)  # lanes, a warp, a block, clusters, passes
 each_type = pytest.mark.parametrize("dtype", TYPES, ids=name)
 each_function = pytest.mark.parametrize("function", FUNCTIONS)
 
@@ -68,7 +78,7 @@ def add(complaints, what, y, expected):
 @each_function
 def test_lengths(function, dtype):
     with Complaints() as complaints:
-        for N in (*LENGTHS, 131_073):
+        for N in (*LENGTHS, 131_073, 262_145):
             check(complaints, "", function, rows_of(N, dtype))
 
 
@@ -155,9 +165,9 @@ def test_results_near_the_middle_of_two_numbers(function):
 
 
 def test_a_sum_that_always_rounds_down():
-    """Two elements are 0, and e^x of many others is 2^-52. If a thread adds these to the first two one by one,
-    and then lanes and warps add theirs, each addition is rounded down by half a place of the sum. The logarithm
-    then has an error above 2^-48, and the exact one lies near the middle of two floats."""
+    """Two elements are 0, and e^x of many others is 2^-52. If a thread adds these to the first two one by
+    one, and then lanes and warps add theirs, each addition is rounded down by half a place of the sum. The
+    logarithm then has an error above 2^-48, and the exact one lies near the middle of two floats."""
     small = float.fromhex("-0x1.205968p+5")
     x = torch.full((1, 16384), -math.inf)
     for place in (*range(4), *range(128, 132), *range(256, 260), *range(384, 388)):  # of the first thread
