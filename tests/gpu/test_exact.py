@@ -25,17 +25,8 @@ import onsoftmax as ons
 TYPES = tuple(dtype for dtype in DTYPES if dtype is not torch.float64)
 FUNCTIONS = ("softmax", "log_softmax", "logsumexp")
 LENGTHS = (1, 2, 3, 7, *(n + d for n in (32, 128, 256, 512, 1024, 4096, 16384, 65536) for d in (-1, 0, 1)))
-FEW_LENGTHS = (
-    2,
-    33,
-    100,
-    257,
-    1000,
-    5000,
-    20_001,
-    140_000,
-    262_145,
-)  # lanes, a warp, a block, clusters, passes
+# Of lanes, a warp, a block, clusters and several passes.
+FEW_LENGTHS = (2, 33, 100, 257, 1000, 5000, 20_001, 140_000, 262_145)
 each_type = pytest.mark.parametrize("dtype", TYPES, ids=name)
 each_function = pytest.mark.parametrize("function", FUNCTIONS)
 
@@ -162,6 +153,17 @@ def test_results_near_the_middle_of_two_numbers(function):
                     expected, inside = getattr(ons, function)(x, method="exact"), given(x)
                     getattr(ons, function)(inside, method="exact", out=inside)
                     add(complaints, f"{function} {N} at {at} in place", inside, expected)
+
+
+@each_function
+def test_maxima_that_lie_far_apart(function):
+    """The later parts of a long row have elements far above the earlier ones."""
+    with Complaints() as complaints:
+        for apart in (1, 500, 620, 690, 710, 900, 1100, 1e5, 3e6):
+            x = rows_of(300_001, torch.float32)
+            x[:, 10_000:] += apart
+            x[1, 200_000:] += apart
+            check(complaints, f"{apart=}", function, x)
 
 
 def test_a_sum_that_always_rounds_down():

@@ -72,10 +72,11 @@ struct exponentials_in_double {
 };
 
 /* The factor that moves a sum from the reference of `from` to that of `to`, which is not smaller.
- * It is NaN where it would not be accurate: a double then decides no result. */
+ * It is 0 if it is so small that the sum does not count, and NaN where it would not be accurate: a
+ * double then decides no result. */
 __device__ inline double factor_in_double(float from, float to) {
     using A = arithmetic<float>;
-    if (to - from > 1000) return 0;
+    if (to - from > 700) return 0;
     if (is_ordinary(from) && is_ordinary(to))
         return __hiloint2double((1023 + A::difference(A::biased_c(from), A::biased_c(to))) << 20,
                                 0);
