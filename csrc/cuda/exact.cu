@@ -168,6 +168,7 @@ __global__ void __launch_bounds__(EXACT_BLOCK_THREADS, MIN_BLOCKS<EXACT_CHUNKS>)
     await_earlier_work();
     exact_held<Ops, Rows, EXACT_CHUNKS>(args, block<WARP>());
 }
+
 template <typename Ops, typename Rows, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS, K < EXACT_CHUNKS ? 10 : 8)
     exact_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
