@@ -40,6 +40,7 @@ __device__ inline float value_of(double m, double log, ons_dtype to) {
     return (float)ons_decided(value, RESULT_ERROR * (log + fabs(value)), ons_rounding_to(to));
 }
 
+/* Numbers from registers, in local memory. */
 template <typename T, int n>
 struct in_memory {
     T x[n];
@@ -78,6 +79,8 @@ __device__ __forceinline__ void decide_in_two(const ons_two_row &row, ons_dtype 
     results.to(y);
 }
 
+/* The walk of a row that is held from its load to its store. The three kernels after it differ in
+ * who shares a row. */
 template <typename Ops, typename Rows, int K, typename Team>
 __device__ __forceinline__ void exact_held(const typename Rows::arguments &args, const Team &team) {
     constexpr int N = K * Rows::V, STRIDE = Team::STRIDE;
@@ -142,7 +145,7 @@ __device__ __forceinline__ void exact_held(const typename Rows::arguments &args,
 #pragma unroll
                 for (int i = 0; i < N; i++) e[i] = log_result(x[i], m, d);
             }
-            undecided = rounded<LOG>(to, e, LOG ? 1 : whole.second, x, marks);
+            undecided = rounded<LOG>(to, e, LOG ? 1 : whole.second, x, marks) && finite;
         });
         undecided = decide_in_double(whole, to, log, undecided, marks, x, elements);
         if (team.any(undecided)) {
@@ -169,6 +172,7 @@ __global__ void __launch_bounds__(EXACT_BLOCK_THREADS, MIN_BLOCKS<EXACT_CHUNKS>)
     exact_held<Ops, Rows, EXACT_CHUNKS>(args, block<WARP>());
 }
 
+/* With few chunks a thread needs fewer registers, so more blocks fit a multiprocessor. */
 template <typename Ops, typename Rows, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS, K < EXACT_CHUNKS ? 10 : 8)
     exact_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
@@ -215,6 +219,7 @@ class running_in_double {
     long_sum<double> sum;
 };
 
+/* A block reads its row twice, since the row is longer than what a cluster holds. */
 template <typename Ops, typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
     exact_kernel(const __grid_constant__ typename Rows::arguments args) {

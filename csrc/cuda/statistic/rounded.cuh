@@ -15,8 +15,8 @@
  * the errors up. */
 constexpr double RESULT_ERROR = 0x1p-47;
 
-/* The powers 2^(k / 16), in shared memory. Call ready() before a barrier of the block, and at()
- * after it. */
+/* The powers 2^(k / 16), in shared memory. Call ready() before a barrier of the block, and
+ * power() after it. */
 struct sixteenths {
     __device__ static void ready() {
         static const __constant__ unsigned long long powers[] = {ONS_SIXTEENTHS};
@@ -35,7 +35,7 @@ struct sixteenths {
     }
 };
 
-/* Constants that instructions read in place. */
+/* The constants of e^x. Instructions read them in constant memory, so they take no registers. */
 static __constant__ double ONS_EXP_OF_16[] = {16 * ONS_LOG2_E, ONS_LN2_16_HIGH, ONS_LN2_16_LOW,
 #define TERM(a) a,
                                               ONS_EXP_TERMS_16(TERM)
@@ -120,7 +120,8 @@ struct sum_in_two : sum_part<sum_in_two> {
 /* A result of log_softmax. */
 __device__ inline double log_result(double x, double m, double log) { return (x - m) - log; }
 
-/* log(1 + x) for x >= 0, with all digits of a small x. There is no call. */
+/* log(1 + x) for x >= 0, with all digits of a small x. It calls no function, so the elements keep
+ * their registers. */
 __device__ inline double log_of_1_and(double x) {
     const bool near = x < 0.4;
     double z;
@@ -128,15 +129,17 @@ __device__ inline double log_of_1_and(double x) {
     const double f = near ? x / (2 + x) : (z - 1) / (z + 1), log = log_of_ratio(f);
     return near ? log : fma(n, arithmetic<double>::LN2, fma(n, arithmetic<double>::LN2_LOW, log));
 }
-/* A row in double. second: 1 / d, or log(d) if LOG. */
+
+/* A row in double. `second` is 1 / d for softmax, and log(d) for the other operations. */
 struct row_in_double {
     exponentials_in_double exponential;
     double m, second;
 };
 
-/* ------- What few rows need. It is called, with elements in local memory, so that all others stay
- * in registers. Rows are passed by value: given their address, nvcc 13 once put a row and the
- * results at the same place ------- */
+/* ------- Few rows need the functions from here on. Their elements are in local memory. The
+ * functions are called, and not inlined, so that the code of other rows keeps its registers. Rows
+ * are passed by value: given their address, nvcc 13 once put a row and the results at the same
+ * place ------- */
 
 static __device__ __noinline__ sum_apart add_apart(exponentials_in_double exponential, double top,
                                                    sum_apart sum, const float *x, int n) {
@@ -216,9 +219,10 @@ __device__ inline float without_minus_0(float v) {
         return v + 0.0f;
 }
 
-/* The results v * factor of n elements, to be rounded to TO. A pair is marked in its half of a word
- * if an error may change the rounded result. The error of a 16-bit result is that of a float: both
- * its neighbours must round to the same number. Returns whether there is a mark. */
+/* Fills y with the results v * factor of n elements, which the store rounds to TO. A result is
+ * marked in its half of a word if an error may change what it rounds to. A 16-bit result has the
+ * error of a float here, so both neighbours of the float must round to the same number. Returns
+ * whether there is a mark. */
 template <bool LOG, ons_dtype TO, int n>
 __device__ __forceinline__ bool rounded_to(const double (&v)[n], double factor, float (&y)[n],
                                            unsigned (&marks)[n / 2]) {
