@@ -62,9 +62,9 @@ def is_exact(operation, row):
 @pytest.mark.parametrize("operation", ["softmax", "log_softmax", "logsumexp"])
 def test_exact_has_the_bits_of_softmax_and_its_intervals_are_right(operation, rng):
     kinds = ["normal", "integers", "equal", "one far above", "odd", "powers", "steps"]
-    for turn in range(200):
+    for turn in range(70):
         row = exact_checks.row_of(kinds[turn % len(kinds)], int(rng.integers(1, 30)), rng)
-        row = np.clip(row, -6e4, 6e4)[np.isfinite(row)].astype(exact_checks.TYPES[turn % 3])
+        row = np.clip(row, -6e4, 6e4).astype(exact_checks.TYPES[turn % 3])
         is_exact(operation, row)
 
 
