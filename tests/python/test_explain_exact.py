@@ -10,6 +10,7 @@ import pytest
 from support import BFLOAT16
 
 import onsoftmax as ons
+from onsoftmax._explain import trace_text as _trace_text
 
 mpmath = pytest.importorskip("mpmath")
 import exact_checks  # noqa: E402, it needs mpmath
@@ -54,6 +55,8 @@ def is_exact(operation, row):
     for step, value in zip(tested, exact_values(operation, row), strict=True):
         low, high = map(mpmath.mpf, step.interval)
         assert low <= value <= high, (operation, row, step)
+        low_text, high_text = _trace_text.doubles(*step.interval).split()
+        assert mpmath.mpf(low_text) <= value <= mpmath.mpf(high_text), (operation, row, step)
         assert step.ends == tuple(exact_checks.rounded(end, row.dtype) for end in (low, high))
         assert (step.written == ()) == (step.ends[0] != step.ends[1])
     return trace
