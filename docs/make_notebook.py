@@ -3,7 +3,7 @@
     python docs/make_notebook.py        from: pip install -e '.[docs]'
 
 The notebook runs as on a machine without a GPU. Only the cells with the tag this-machine have other
-outputs on another machine, because they show times.
+outputs on another machine, because they show times or the errors of a processor's instructions.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ EPILOG = """examples:
   onsoftmax explain --operation log_softmax               the same (m, d), with a logarithm at the end
   onsoftmax explain 1 2 3 --operation softmax_backward --grad 0 0 1
   onsoftmax explain 2 4 12 --method naive --dtype float16
+  onsoftmax explain --method exact                        intervals that have the exact results
   onsoftmax explain 1 2 3 6 2 1 --html row.html --plot row.png
 """
 
@@ -63,11 +64,11 @@ def add(commands: Any) -> None:
         metavar="G",
         help="the upstream gradient, a number for each X (default: 1 for the first, 0 for the others)",
     )
-    add_dtype(parser, "float64")
+    add_dtype(parser, "float64, or float32 with exact")
     option("--html", metavar="FILE", help="writes a page: the row on its way between memory and registers")
     option("--plot", metavar="FILE", help="draws m and d over the steps, and the result: .png, .svg, .pdf")
     option("--json", action="store_true", help="prints every number of every step, instead of the tables")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, dtype=None)
 
 
 def _number(text: str) -> float:

@@ -13,6 +13,7 @@ from .. import _core
 from .._types import ExplainedMethod, ExplainedOperation
 from . import steps_gradient, steps_topk
 from .steps import Row, fused, online, safe, split
+from .steps_exact import exact
 from .steps_naive import naive
 from .textbook import Array
 from .trace import Trace
@@ -20,7 +21,14 @@ from .trace import Trace
 if TYPE_CHECKING:
     from .._types import ArrayLike, DType
 
-METHODS = {"naive": naive, "safe": safe, "online": online, "fused": fused, "split": split}
+METHODS = {
+    "naive": naive,
+    "safe": safe,
+    "online": online,
+    "fused": fused,
+    "split": split,
+    "exact": exact,
+}
 _OF_A_GRADIENT = {
     "online": steps_gradient.online,
     "fused": steps_gradient.fused,
@@ -112,6 +120,9 @@ def explain(
     pairs of the parts do. log_softmax and logsumexp have the same (m, d), and end with a logarithm. A
     gradient has a running sum s in the place of (m, d).
 
+    `exact` finds each result in double, and an interval that has the exact result. If both ends of the
+    interval round to the same number of the result's type, that is the result. Otherwise two doubles decide.
+
     Parameters
     ----------
     row : array of shape (N,)
@@ -119,14 +130,14 @@ def explain(
         For a gradient, the result y of softmax or log_softmax.
     tile : int
         Number of elements to read at a time.
-    method : "naive", "safe", "online", "fused" or "split"
+    method : "naive", "safe", "online", "fused", "split" or "exact"
         For softmax_topk "online" or "split", for a gradient "online", "fused" or "split".
     parts : int
         Number of parts of the row, for `split`. Parts consist of whole tiles, so there are no more parts than
         tiles.
     dtype : dtype, optional
         float16, bfloat16, float32 or float64. The row is converted to it first. The default is the row's own
-        type, or float64 for integers.
+        type, or float64 for integers. `exact` takes no float64, and its default for a list is float32.
     operation : str
         "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward" or "log_softmax_backward".
     k : int, optional
@@ -139,11 +150,13 @@ def explain(
     ------
     ValueError
         The row is empty, too long or not one-dimensional, tile or parts is below 1, the method or operation
-        is unknown, k is below 1 or above N, or grad is not as long as the row.
+        is unknown, k is below 1 or above N, grad is not as long as the row, or `exact` gets float64.
     TypeError
         The row has no numbers, or a type that `softmax` does not take. Also if k or grad is missing, or given
         to an operation that does not take it.
     """
+    if method == "exact" and dtype is None and isinstance(row, (list, tuple, range)):
+        dtype = "float32"
     x = _take_row(row, dtype)
     _check_name("operation", operation, OPERATIONS)
     _check_given(operation, "k", k, operation == "softmax_topk")
@@ -152,6 +165,8 @@ def explain(
     selected = 0 if k is None else int(_core.plan((len(x),), operation=operation, k=k)["k"])
     known = OPERATIONS[operation]
     _check_name("method" if known is METHODS else f"method of {operation}", method, known)
+    if method == "exact":
+        _core.softmax(x[:0], method=method)  # which refuses float64
     tile, parts = _positive("tile", tile), _positive("parts", parts)
     work = Row(operation, x, _take_grad(grad, x), selected, tile, parts if method == "split" else 1)
     known[method](work)

@@ -17,7 +17,8 @@ class Step:
     kind: str
     """The kind of step. Steps that find m and d: "maximum", "sum", "statistics" (both at once), "merge".
     Steps that add up a gradient's sum: "total", "merge". Steps that write results: "divide" (softmax),
-    "subtract" (log_softmax), "value" (logsumexp), "select" (softmax_topk), "gradient"."""
+    "subtract" (log_softmax), "value" (logsumexp), "select" (softmax_topk), "gradient". Steps of `exact` for
+    results that a double does not decide: "two_sum" (d in two doubles), "two_doubles" (the results)."""
     part: int
     """The number of the part of the row, with `split`. Otherwise 0."""
     start: int
@@ -86,6 +87,14 @@ class Step:
     """A gradient's sum so far: sum(g * y), and for log_softmax_backward sum(g)."""
     exact_s: float | None = None
     """s by the textbook formula in float64."""
+    in_double: float | None = None
+    """For `exact`: the result in double."""
+    interval: Floats = ()
+    """For `exact`: the two ends of an interval around `in_double`. The exact result lies between them."""
+    ends: Floats = ()
+    """The two ends, each rounded to the result's type. If they are the same number, it is the result."""
+    two_doubles: Floats = ()
+    """For `exact`: d or the result as the sum of two doubles, if a double does not decide."""
     note: str = ""
     """A remark in words."""
 

@@ -162,7 +162,7 @@ def statistics(row: Row, part: int = 0) -> State:
     return state
 
 
-def _maximum(row: Row) -> State:
+def maximum(row: Row) -> State:
     """The maximum alone: a pair with an empty sum."""
     state = EMPTY
     for where in row.tiles():
@@ -259,7 +259,7 @@ def _end(row: Row, state: State, from_memory: bool) -> None:
 
 
 def safe(row: Row) -> None:
-    _end(row, _sum(row, _maximum(row), from_memory=True), from_memory=True)
+    _end(row, _sum(row, maximum(row), from_memory=True), from_memory=True)
 
 
 def online(row: Row) -> None:
@@ -267,7 +267,7 @@ def online(row: Row) -> None:
 
 
 def fused(row: Row) -> None:
-    _end(row, _sum(row, _maximum(row), from_memory=False), from_memory=False)
+    _end(row, _sum(row, maximum(row), from_memory=False), from_memory=False)
 
 
 def split(row: Row) -> None:

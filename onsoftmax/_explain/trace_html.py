@@ -6,7 +6,7 @@ import html
 
 from .._plan.table import Table, as_html, number, page, short
 from .record import Floats, Record, Step
-from .trace_text import ending, heading, parts, rescaled_d, sections
+from .trace_text import doubles, ending, ends, heading, parts, rescaled_d, sections
 
 WHOLE_ROW = 24  # elements; of a longer row only the present tile is drawn
 
@@ -41,7 +41,7 @@ def _memory(trace: Record, step: Step) -> str:
         return "".join(
             _cell(f"{number(y)} at {j}", "write") for y, j in zip(step.written, step.kept_at, strict=True)
         )
-    if step.kind == "value":
+    if step.written and trace.operation == "logsumexp":
         return _cell(number(step.written[0]), "write")
     if not trace.grad:
         return _cells("x", trace.row, step, step.written)
@@ -68,7 +68,7 @@ def _arrow(before: tuple[int, int], step: Step) -> str:
     return "<br>".join(lines)
 
 
-def _registers(step: Step) -> str:
+def _registers(trace: Record, step: Step) -> str:
     facts = []
     if step.m is not None:
         facts.append(f"m = {short(step.m)}")
@@ -83,6 +83,11 @@ def _registers(step: Step) -> str:
         facts.append(f"s = {number(step.s)}")
     if step.kept:
         facts.append("largest: " + ", ".join(map(short, step.kept)))
+    if step.ends:
+        facts += [f"in double: {doubles(step.in_double)}", f"interval: {doubles(*step.interval)}"]
+        facts.append(f"its ends in {trace.dtype}: {ends(step)}")
+    if step.two_doubles:
+        facts.append(f"in two doubles: {doubles(*step.two_doubles)}")
     if step.note:
         facts.append(step.note)
     values = "".join(_cell(number(value), "") for value in step.exponentials or step.products)
@@ -98,7 +103,7 @@ def fragment(trace: Record) -> str:
         out += [f"<div class='head'>{name}</div>" for name in ("memory", "", "registers")]
         for step in steps:
             out.append(f"<div>{_memory(trace, step)}</div><div class='arrow'>{_arrow(before, step)}</div>")
-            out.append(f"<div>{_registers(step)}</div>")
+            out.append(f"<div>{_registers(trace, step)}</div>")
             before = (step.bytes_read, step.bytes_written)
         out.append("</div>")
     tables = [as_html(part) for part in parts(trace) if isinstance(part, Table)]

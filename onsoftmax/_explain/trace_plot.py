@@ -15,6 +15,7 @@ from .._plan.table import short
 from .record import Record
 from .trace_text import result_name
 
+RUNNING = ("maximum", "sum", "statistics", "merge", "total")  # the steps before the results
 NAMED = 24  # elements or steps; if there are more, numbers name them
 
 
@@ -29,7 +30,7 @@ class _Drawing(Figure):
 
 def _running(trace: Record, panels: dict[str, Axes]) -> None:
     """m and d, or s, after each step that changes them. A dashed line shows where d moved to a larger m."""
-    steps = [(i, step) for i, step in enumerate(trace.steps, 1) if not step.written]
+    steps = [(i, step) for i, step in enumerate(trace.steps, 1) if step.kind in RUNNING]
     for name, panel in panels.items():
         values = [(i, getattr(step, name)) for i, step in steps]
         points = [(i, value) for i, value in values if value is not None and math.isfinite(value)]

@@ -17,6 +17,16 @@ def _list(values: Sequence[float]) -> str:
     return " ".join(map(short, values))
 
 
+def doubles(*values: float | None) -> str:
+    """Doubles, with more digits than 2^-48 of them needs."""
+    return " ".join(f"{value:.16g}" for value in values if value is not None)
+
+
+def ends(step: Step) -> str:
+    """The rounded ends of the interval, with all digits of a float32."""
+    return " ".join(f"{value:.9g}" for value in step.ends)
+
+
 def _elements(trace: Record) -> Column:
     return "x", lambda step: _list(trace.row[step.start : step.stop])
 
@@ -50,6 +60,29 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
             "merge": [part, ("its s", lambda step: number(step.own_s)), *s],
             "gradient": [*inputs, *([] if plain_y else [exponential]), s[0], *results],
         }
+    log_d: Column = ("log(d)", lambda step: number(step.log_d))
+    if trace.method == "exact":
+        logarithm = [log_d] * (trace.operation != "softmax")
+        tests: list[Column] = [
+            ("in double", lambda step: doubles(step.in_double)),
+            ("interval", lambda step: doubles(*step.interval)),
+            (f"its ends in {trace.dtype}", ends),
+        ]
+        two: list[Column] = [("in two doubles", lambda step: doubles(*step.two_doubles))]
+        in_double: list[Column] = [
+            (e, lambda step: doubles(*step.exponentials)),
+            total,
+            ("d", lambda step: doubles(step.d)),
+        ]
+        return {
+            "maximum": [x, own_m, m],
+            "sum": [x, *in_double, *logarithm],
+            "divide": [x, *tests],
+            "subtract": [x, *tests],
+            "value": tests,
+            "two_sum": [m, ("d in two doubles", two[0][1])],
+            "two_doubles": [x, *two, (f"y in {trace.dtype}", lambda step: f"{step.written[0]:.9g}")],
+        }
     if trace.operation == "softmax_topk":
         kept: list[Column] = [
             ("largest", lambda step: _list(step.kept)),
@@ -65,7 +98,6 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
             "merge": [part, *own, m, d[0], *kept],
             "select": [*kept, exponentials, *results],
         }
-    log_d: Column = ("log(d)", lambda step: number(step.log_d))
     return {
         "maximum": [x, own_m, m],
         "sum": [x, exponentials, *(exact if plain else []), total, *d],
@@ -112,6 +144,8 @@ WHAT = {
     "subtract": "y = x - m - log(d)",
     "value": "y = m + log(d)",
     "select": "y = exp(x - m) / d of the k largest",
+    "two_sum": "the sum once more, in two doubles",
+    "two_doubles": "y in two doubles",
 }
 WHAT_OF_GRADIENT = {
     "softmax_backward": {"total": "the running sum s of g * y", "gradient": "dx = (g - s) * y"},
@@ -124,6 +158,11 @@ FORMULA = {
     "merge": "two pairs: d_new = d_old * rescale + its d * its rescale,\n"
     "           its rescale = exp(its m - m_new)",
 }
+# Ziv's test. In logsumexp m and log(d) may cancel.
+ZIV = """\
+The exact y is within {} of y in double.
+If both ends of this interval round to the same {}, that is the result.
+Otherwise two doubles decide."""
 FORMULA_OF_GRADIENT = {"total": "s_new = s_old + sum", "merge": "two parts: s_new = s_old + its s"}
 
 
@@ -134,6 +173,8 @@ def title_of(trace: Record, step: Step) -> str:
         what = what.replace("(m, d)", "(m, d) and k largest").replace("pairs", "pairs and k largest")
     if trace.method == "naive":
         what = what.replace(" - m", "").replace("m + ", "")
+    if trace.method == "exact" and (step.kind == "sum" or step.ends):
+        what += " in double, and the interval" if step.ends else " in double"
     if step.kind == "merge":
         return f"Merge: {what.replace('pairs', 'sums') if trace.grad else what}"
     if not step.read:
@@ -158,6 +199,9 @@ def heading(trace: Record) -> str:
         f"{trace.method}: {trace.operation} of {of}{len(trace.row)} {trace.dtype} numbers{split}, {what}",
         f"{passes} over {memory}: {trace.bytes_read} bytes read, {trace.bytes_written} written",
     ]
+    if trace.method == "exact":
+        error = "2^-48 (|y| + log(d))" if trace.operation == "logsumexp" else "2^-48 |y|"
+        lines.append(ZIV.format(error, trace.dtype))
     kinds = {step.kind for step in trace.steps}
     formulas = FORMULA_OF_GRADIENT if trace.grad else FORMULA
     return "\n".join(lines + [formula for kind, formula in formulas.items() if kind in kinds])

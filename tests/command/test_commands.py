@@ -54,6 +54,8 @@ def test_explain_prints_the_trace(capsys):
     for grad in ([1, 0, 0, 0, 0, 0], [0.5, -2, 0, 0, 1, 3]):
         given = [] if grad[0] == 1 else ["--grad", *map(str, grad)]
         assert prints([*asked, *given], capsys) == f"{ons.explain(fused.result, grad=grad, **backward)}\n"
+    exact = ons.explain([1, 2, 3, 6, 2, 1], method="exact")
+    assert prints(["explain", "--method", "exact"], capsys) == f"{exact}\n"
     split = ["explain", *ROW, "--method", "split", "--tile", "1", "--parts", "3"]
     expected = ons.explain([1, 2, 3, 6, 2, 1], method="split", tile=1, parts=3)
     assert prints(split, capsys) == f"{expected}\n"
@@ -85,6 +87,7 @@ def test_explain_writes_its_files(capsys, tmp_path):
         ([*ROW, "--parts", "-1"], "parts is -1"),
         ([*ROW, "--method", "quick"], "naive, safe, online, fused, split"),
         ([*ROW, "--dtype", "int8"], "--dtype"),
+        ([*ROW, "--method", "exact", "--dtype", "float64"], "here the array is float64"),
         (["0"] * 4097, "4097 elements"),
         ([*ROW, "-k", "7"], "k is 7: expected 1 to 6, the length of axis 0"),
         (
