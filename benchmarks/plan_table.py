@@ -17,8 +17,8 @@ Row = dict[int, float]  # {number of rows: microseconds}
 
 
 def at_rows(row: Row, rows: int) -> float:
-    """The time for this number of rows. csrc/plan/times.c computes it in the same way. Between two measured
-    numbers of rows, the time is interpolated linearly. Above the last number, it grows in proportion."""
+    """The time for this number of rows. csrc/plan/times.c computes it in the same way. A number between two
+    measured ones has a time between theirs. Beyond the last one, twice the rows take twice the time."""
     known = sorted(row)
     if rows >= known[-1]:
         return row[known[-1]] * rows / known[-1]

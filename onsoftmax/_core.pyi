@@ -1247,7 +1247,7 @@ def finish(
     """
 
 def sums(array: Any, /, axis: Axis = -1, *, stream: Any = None, num_threads: int | None = None) -> Any:
-    """Adds up the state of each row, or part of a row, without rounding (csrc/api/exact.h).
+    """Adds up the state of each row, or part of a row, without rounding (csrc/api/digits.h).
     The result is float64. Its shape is the rows' shape, followed by 5. merge takes it. The
     place where a row is cut does not change the bits.
     """

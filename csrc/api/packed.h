@@ -11,7 +11,7 @@
  * (The idea is from J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions
  * on Computers 64(7), 2015.)
  *
- * A row's sum is above 2^-24, and a part loses at most 2^-96. exact.h adds up elements in the same
+ * A row's sum is above 2^-24, and a part loses at most 2^-96. digits.h adds up elements in the same
  * digits, so the place of a cut does not change the bits either. */
 #ifndef ONS_PACKED_H
 #define ONS_PACKED_H
@@ -64,7 +64,7 @@ ONS_INLINE double ons_far_exponential(double x, double c) {
     return ldexp(p, (int)(n - c));
 }
 
-/* A d relative to e^m is multiplied by the exponential of exact.h as two doubles, and the way back
+/* A d relative to e^m is multiplied by the exponential of digits.h as two doubles, and the way back
  * divides by it. So the same d comes back. */
 ONS_INLINE ons_packed ons_packed_of(ons_pair pair) {
     ons_packed packed;

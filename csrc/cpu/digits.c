@@ -1,6 +1,6 @@
-/* digits.c - adds up the states of rows without rounding (exact.h), tile by tile. Parts of rows
+/* digits.c - adds up the states of rows without rounding (digits.h), tile by tile. Parts of rows
  * have states too. The elements are read once. Threads share the rows. */
-#include "../api/exact.h"
+#include "../api/digits.h"
 #include "strip/strip.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
-/* exact_sums.cu - adds up the states of rows, or of parts of rows, without rounding (api/exact.h).
+/* exact_sums.cu - adds up the states of rows, or of parts of rows, without rounding (api/digits.h).
  * It works like the first kernel of `split`, with digits in place of a sum. Blocks share a row in
  * parts of a fixed length, and write each part's state to the workspace. The second kernel merges
  * the parts of a row.
  *
  * Moves 1 read of N; any N. Arithmetic limits its speed: a digit takes four additions in double. */
-#include "../api/exact.h"
+#include "../api/digits.h"
 #include "kernel/parts_of_rows.cuh"
 
 /* The sum of the elements that one thread has seen so far. */

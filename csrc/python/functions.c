@@ -226,7 +226,7 @@ static const char finish_doc[] =
 
 static const char sums_doc[] =
     "sums($module, array, /, axis=-1, *, stream=None, num_threads=None)\n--\n\n"
-    "Adds up the state of each row, or part of a row, without rounding (csrc/api/exact.h).\n"
+    "Adds up the state of each row, or part of a row, without rounding (csrc/api/digits.h).\n"
     "The result is float64. Its shape is the rows' shape, followed by 5. merge takes it. The\n"
     "place where a row is cut does not change the bits.";
 static const char gradient_sums_doc[] =

@@ -2,7 +2,7 @@
 
 Each device reads its part of the rows and makes their states. All devices gather the states and merge them,
 so every device has the same merged states. Then each device finishes its part. A state is added up without
-rounding (csrc/api/exact.h), so the result does not depend on the cut. States are float64 and travel as
+rounding (csrc/api/digits.h), so the result does not depend on the cut. States are float64 and travel as
 uint32, since JAX has float64 only with jax_enable_x64.
 """
 

@@ -9,8 +9,8 @@
  *    ensures that.
  *  - An element below the floor becomes 0 at once. If it were multiplied by 2^-LIFT / d, the
  *    product would be below half of the smallest subnormal. A product that underflows costs as much
- *    as a hundred other products. Either its result is masked, or x is raised to the floor, where
- *    the bits of the power of two are those of 0 (ONS_RAISED_BELOW, ONS_RAISED_BELOW_F64).
+ *    as a hundred other products. So the code either masks the product, or raises x to the floor.
+ *    At the floor the power of two has the bits of 0 (ONS_RAISED_BELOW, ONS_RAISED_BELOW_F64).
  *  - NaN is not below the floor and stays in r, whatever its payload does to the bits of t.
  *
  * float reads eighths of a power of two from a table, which leaves a polynomial of degree 3. double

@@ -11,7 +11,7 @@
 #define ONS_CPU_PRIMITIVES_H
 
 #include "../../api/onsoftmax.h"
-#include "../../api/exact.h"
+#include "../../api/digits.h"
 #include "../../api/rounding.h"
 
 typedef struct {
@@ -138,7 +138,7 @@ typedef void ons_order_fn(ons_candidates *row, void *values, int64_t *places);
 typedef double ons_top_exponential_fn(double m);
 
 /* Adds the exponentials of n elements that lie side by side, relative to 2^c, to the digits of
- * exact.h. Each element is at most ONS_LARGEST_REFERENCE in size, or far below c. */
+ * digits.h. Each element is at most ONS_LARGEST_REFERENCE in size, or far below c. */
 typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x, int64_t n);
 
 /* For `exact` (rounded.h), in float alone.

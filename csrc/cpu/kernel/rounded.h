@@ -95,8 +95,8 @@ ONS_ALWAYS double sum_of_counts(wide counts) {
 /* Each lane adds so many exponentials in one double. Such sums go into a sum of two doubles. */
 enum { ROUNDED_AT_ONCE = 8 };
 
-/* Adds n elements to a row, and keeps their exponentials at e, if given. `apart`: those of the
- * largest element are counted, and not added. */
+/* Adds n elements to a row. If e is given, it receives their exponentials. With `apart`, the
+ * exponentials of the largest element are counted, and the others are added. */
 ONS_ALWAYS void rounded_sum(bool apart, ons_rounded_row *row, double *e, const float *x,
                             int64_t n) {
     const rounded_reference of = rounded_reference_of(row);
@@ -127,7 +127,7 @@ static void rounded_sum_apart(ons_rounded_row *row, double *e, const float *x, i
     rounded_sum(true, row, e, x, n);
 }
 
-/* The same in two doubles (ons_two_row_add). */
+/* Adds n elements to a row in two doubles, as ons_two_row_add adds one. */
 static void rounded_two_sum(ons_two_row *row, const float *x, int64_t n) {
     const f64_vec zero = f64_set(0), one = f64_set(1), minus_m = f64_set(-row->m);
     const f64_vec least = f64_set(-0x1p130), least_finite = f64_set(0x1.4p129);
@@ -158,7 +158,8 @@ static void rounded_two_sum(ons_two_row *row, const float *x, int64_t n) {
     }
 }
 
-/* To nearest in a type of 16 bits, except what lies halfway. */
+/* Rounds a vector to the nearest 16-bit numbers. In the middle of two numbers it may take
+ * either. */
 #define ROUNDED_TO_16_BITS(name, P, magic_of_one)                                               \
     ONS_ALWAYS P##_vec name(P##_vec v, double normal, double least, double cut) {               \
         const P##_vec magic = P##_set((P##_t)(magic_of_one * least));                           \

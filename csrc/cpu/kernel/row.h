@@ -4,7 +4,7 @@
 #ifndef ONS_CPU_KERNEL_ROW_H
 #define ONS_CPU_KERNEL_ROW_H
 
-#include "../../api/exact.h"
+#include "../../api/digits.h"
 #include "operation.h"
 
 #define ROW(tile, i) ((T *)((char *)(tile).data + (i) * (tile).across))
@@ -217,7 +217,7 @@ ONS_ALWAYS void finish_plain_row(const operation *operation, const ons_rows *row
     }
 }
 
-/* Adds up exponentials without rounding (api/exact.h). */
+/* Adds up exponentials without rounding (api/digits.h). */
 static void add_exact(double digit[ONS_DIGITS], double c, const void *elements, int64_t n) {
     const T *x = elements;
     const reference reference = {V(set)((T)(MAGIC + STEPS * (LIFT - c))),

@@ -219,10 +219,10 @@ __device__ inline float without_minus_0(float v) {
         return v + 0.0f;
 }
 
-/* Fills y with the results v * factor of n elements, which the store rounds to TO. A result is
- * marked in its half of a word if an error may change what it rounds to. A 16-bit result has the
- * error of a float here, so both neighbours of the float must round to the same number. Returns
- * whether there is a mark. */
+/* Fills y with the results v * factor of n elements. The store rounds them to TO. Each half of a
+ * word of `marks` belongs to one result. It is not 0 if an error may change the rounded result. A
+ * 16-bit result is a float here. Both neighbours of this float must round to the same number.
+ * Returns whether there is a mark. */
 template <bool LOG, ons_dtype TO, int n>
 __device__ __forceinline__ bool rounded_to(const double (&v)[n], double factor, float (&y)[n],
                                            unsigned (&marks)[n / 2]) {

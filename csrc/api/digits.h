@@ -1,4 +1,4 @@
-/* exact.h - adds up the exponentials of a row in the digits of packed.h without rounding. So the
+/* digits.h - adds up the exponentials of a row in the digits of packed.h without rounding. So the
  * sum has the same bits in every order of the elements, and for every cut of the row into parts.
  *
  * Each exponential is 2^n * p, where n and p depend only on the element. It is cut into digits from
@@ -10,8 +10,8 @@
  *
  * Small elements are exponentiated as in the other methods. For large elements, which softmax takes
  * relative to the row's anchor, n and p are computed in double (ons_far_exponential). */
-#ifndef ONS_EXACT_H
-#define ONS_EXACT_H
+#ifndef ONS_DIGITS_H
+#define ONS_DIGITS_H
 
 #include "packed.h"
 
