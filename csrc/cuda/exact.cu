@@ -5,55 +5,17 @@
  * Some lanes of a warp, a block or a cluster hold a row in registers, which moves 1 read + 1 write
  * of N. softmax keeps its exponentials in double, so a thread holds few elements. exact_kernel
  * reads longer rows twice, in place three times, and for logsumexp once. */
-#include "kernel/passes.cuh"
+#include "kernel/exact_passes.cuh"
 #include "rows/contiguous.cuh"
 #include "rows/result_type.cuh"
-#include "statistic/rounded.cuh"
-#include "statistic/sums.cuh"
-#include "team/block.cuh"
 #include "team/lanes.cuh"
 #include "team/whole_cluster.cuh"
-
-/* The sum of a row's exponentials, or its logarithm, from the sum of this thread. `sums_apart`
- * finds the sums without the largest exponentials. It is called if the first sums show that a row
- * of this warp needs them. */
-template <bool LOG, typename Team, typename SumsApart>
-__device__ __forceinline__ double whole_sum(const Team &team,
-                                            const exponentials_in_double &exponential, float m,
-                                            double sum, SumsApart sums_apart) {
-    sum = team.near(sum_in_double<float>(sum)).d;
-    if (!LOG) return sum;
-    const double top = exponential(m);
-    /* log(d) of a d near 1 needs all digits of d - 1 */
-    const bool needed = sum < 2 * top;
-    double others = sum / top - 1;
-    if (__any_sync(~0u, needed)) {
-        const sum_apart all = team.near(sums_apart(top));
-        if (needed) others = (all.n - 1) + all.s / top;
-    }
-    return log_of_1_and(others);
-}
 
 /* logsumexp, NaN if a double cannot decide. */
 __device__ inline float value_of(double m, double log, ons_dtype to) {
     const double value = m + log;
     return (float)ons_decided(value, RESULT_ERROR * (log + fabs(value)), ons_rounding_to(to));
 }
-
-/* Numbers from registers, in local memory. */
-template <typename T, int n>
-struct in_memory {
-    T x[n];
-
-    __device__ __forceinline__ explicit in_memory(const T (&from)[n]) {
-#pragma unroll
-        for (int i = 0; i < n; i++) x[i] = from[i];
-    }
-    __device__ __forceinline__ void to(T (&registers)[n]) const {
-#pragma unroll
-        for (int i = 0; i < n; i++) registers[i] = x[i];
-    }
-};
 
 /* Decides the results that are marked. Returns whether a double cannot, and leaves NaN there. Whole
  * warps call it. */
@@ -190,102 +152,40 @@ __global__ void __launch_bounds__(EXACT_BLOCK_THREADS, MIN_BLOCKS<K>)
 #endif
 }
 
-/* The sum of some elements of a row. It is relative to the maximum of the first ones, until an
- * element lies so far above it that its exponential might overflow. */
-class running_in_double {
-   public:
-    __device__ running_in_double() : exponential(0) { m = relative_to = -CUDART_INF_F; }
-
-    template <typename Tile, int n>
-    __device__ void add(const Tile &tile, const float (&x)[n]) {
-        const float largest = tile.largest();
-        m = larger(m, largest);
-        if (largest > -CUDART_INF_F && !(largest - relative_to < 600)) {
-            const double factor = factor_in_double(relative_to, largest);
-            sum.d *= factor, sum.d_low *= factor;
-            relative_to = largest;
-            exponential = exponentials_in_double(largest);
-        }
-        sum.add(sum_as_tree<n>(0, [&](int i) { return exponential(x[i]); }));
-    }
-    __device__ float maximum() const { return m; }
-    __device__ double relative(float to) const {
-        return sum.rounded() * factor_in_double(relative_to, to);
-    }
-
-   private:
-    float m, relative_to;
-    exponentials_in_double exponential;
-    long_sum<double> sum;
-};
-
 /* A block reads its row twice, since the row is longer than what a cluster holds. */
 template <typename Ops, typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
     exact_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
     constexpr int N = TILE_CHUNKS * Rows::V;
-    const block<WARP> team;
     const ons_dtype to = type_of_results(args);
     const auto row = Rows::template row<false>(args, blockIdx.x);
-    sixteenths::ready();
-    __syncthreads();
-    auto for_each = [&](auto visit) {
-        for_each_tile<block_a_row, TILE_CHUNKS>(row, 0, chunks_of(row),
-                                                [&](int64_t chunk, const auto &tile) {
-                                                    float x[N];
-                                                    tile.take(x);
-                                                    visit(chunk, tile, x);
-                                                });
-    };
-    running_in_double running;
-    for_each([&](int64_t, const auto &tile, const auto &x) { running.add(tile, x); });
-    const float m = team.near(largest{running.maximum()});
-    row_in_double whole = {exponentials_in_double(isfinite(m) ? m : 0), m, 0};
-    const exponentials_in_double &exponential = whole.exponential;
-    auto two_doubles = [&] {
-        ons_two_row mine = ons_two_row_of((double)m);
-        for_each([&](int64_t, const auto &, const auto &x) {
-            mine = add_in_two(mine, in_memory<float, N>(x).x, N);
-        });
-        return whole_in_two(team, mine);
-    };
-    auto sum_of_row = [&](auto log) {
-        return whole_sum<decltype(log)::value>(
-            team, exponential, m, running.relative(m), [&](double top) {
-                sum_apart all;
-                for_each([&](int64_t, const auto &, const auto &x) {
-                    all = add_apart(exponential, top, all, in_memory<float, N>(x).x, N);
-                });
-                return all;
-            });
-    };
+    const exact_passes passes(row);
+    const float m = passes.m;
     if constexpr (Ops::ONE_A_ROW) {
         float value = m;
         if (isfinite(m)) {
-            value = value_of(m, sum_of_row(std::true_type()), to);
-            if (isnan(value)) value = value_in_two(two_doubles(), to);
+            value = value_of(m, passes.template sum<true>(), to);
+            if (isnan(value)) value = value_in_two(passes.in_two(), to);
         }
-        if (team.writes()) row.put(value);
+        if (passes.team.writes()) row.put(value);
     } else {
         with_operation<Ops>(args.operation(), [&](auto op) {
             using Op = decltype(op);
             constexpr bool LOG = Op::KEEPS == ONS_KEEP_ELEMENTS;
-            if (isfinite(m)) {
-                const double d = sum_of_row(std::bool_constant<LOG>());
-                whole.second = LOG ? d : 1 / d;
-            }
+            const row_in_double whole = passes.template in_double<LOG>();
             /* in_two: NULL while all results may be decided. Without `stores` it only asks */
             auto results = [&](const ons_two_row *in_two, bool stores) {
                 bool any = false;
-                for_each([&](int64_t chunk, const auto &tile, const auto &x) {
+                passes.for_each([&](int64_t chunk, const auto &tile, const auto &x) {
                     float y[N];
                     if (isfinite(m)) {
                         double v[N];
                         unsigned marks[N / 2];
 #pragma unroll
                         for (int i = 0; i < N; i++)
-                            v[i] = LOG ? log_result(x[i], m, whole.second) : exponential(x[i]);
+                            v[i] =
+                                LOG ? log_result(x[i], m, whole.second) : whole.exponential(x[i]);
                         const bool marked = rounded<LOG>(to, v, LOG ? 1 : whole.second, y, marks);
                         any |= decide_in_double(whole, to, LOG, marked, marks, y,
                                                 [&](float(&again)[N]) {
@@ -301,12 +201,12 @@ __global__ void __launch_bounds__(PASS_THREADS)
                         row.template store<TILE_CHUNKS, WARP, true>(chunk, y, tile.allowed(),
                                                                     Op::EXCLUDED);
                 });
-                return team.any(any);
+                return passes.team.any(any);
             };
             /* in place, the elements are needed until all results are known to be decided */
             const bool in_place = is_in_place(args);
             if (results(NULL, !in_place)) {
-                const ons_two_row in_two = two_doubles();
+                const ons_two_row in_two = passes.in_two();
                 results(&in_two, true);
             } else if (in_place) {
                 results(NULL, true);

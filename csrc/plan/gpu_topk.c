@@ -269,7 +269,12 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
 }
 
 ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
+    const bool exact = plan->method == ONS_METHOD_exact;
+    const char *const reason = plan->reason;
+    /* `exact` has one kernel of its own (topk/exact.cu), after the kernel that selects */
+    if (exact) plan->method = ONS_METHOD_AUTO;
     const ons_status status = choose(problem, gpu, plan);
+    if (exact) plan->method = ONS_METHOD_exact, plan->reason = reason;
     const int64_t chunk = 16 / ons_dtype_size(plan->compute);
     if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
     plan->on_chip_bytes = min_of(plan->tile, ceil_div(max_of(plan->N, 1), chunk) * chunk) *
@@ -277,4 +282,6 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     return status;
 }
 
-int ons_topk_reads(const ons_plan *plan) { return plan->family == ONS_FAMILY_topk_large ? 3 : 1; }
+int ons_topk_reads(const ons_plan *plan) {
+    return (plan->family == ONS_FAMILY_topk_large ? 3 : 1) + plan->in_double;
+}

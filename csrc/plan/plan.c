@@ -21,7 +21,7 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
     switch (method) {
     case ONS_METHOD_AUTO:
     case ONS_METHOD_split: return true;
-    case ONS_METHOD_exact: return info->selects && on_cpu;
+    case ONS_METHOD_exact: return info->selects;
     case ONS_METHOD_online: return on_cpu || info->selects;
     case ONS_METHOD_fused: return !on_cpu || info->gradient;
     case ONS_METHOD_fused_warp:

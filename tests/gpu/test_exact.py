@@ -205,6 +205,45 @@ def test_many_elements(function, dtype):
             check(complaints, "", function, x.to(dtype).cpu())
 
 
+def check_topk(complaints, what, x, k, axis=-1, there=None, **options):
+    """softmax_topk on the GPU against the CPU: the same indices, the same bits of the values."""
+    expected = ons.softmax_topk(x, k, axis, method="exact", **options)
+    there = given(x) if there is None else there
+    options = {key: given(value) for key, value in options.items()}
+    result = ons.softmax_topk(there, k, axis, method="exact", **options)
+    what = f"softmax_topk {name(x.dtype)} {tuple(x.shape)} {k=} {axis=} {what}"
+    add(complaints, f"indices of {what}", result.indices, expected.indices)
+    add(complaints, f"values of {what}", result.values, expected.values)
+
+
+@pytest.mark.parametrize("log", (False, True))
+@each_type
+def test_topk(dtype, log):
+    with Complaints() as complaints:
+        for N in FEW_LENGTHS:
+            x = rows_of(N, dtype)
+            for k in (1, 2, 8, 100, 1500):
+                if k <= N:
+                    check_topk(complaints, "", x, k, log=log)
+            for result in TYPES:
+                check_topk(complaints, f"to {name(result)}", x, 2, log=log, dtype=result)
+            allowed = torch.rand(x.shape, generator=torch.Generator().manual_seed(N)) < 0.7
+            check_topk(complaints, "where", x, min(N, 40), log=log, where=allowed)
+            check_topk(complaints, "scale", x, 2, log=log, scale=-0.7)
+            check_topk(complaints, "columns", x.T.contiguous(), 2, 0, log=log)
+            check_topk(complaints, "not aligned", x, 2, log=log, there=spread_out(given(x), 3, 1))
+        x = rows_of(300, dtype)
+        x[0, 5], x[1, 7], x[2], x[3], x[3, 9] = math.nan, math.inf, -math.inf, -math.inf, 3
+        for where in (True, torch.arange(300) % 3 > 0, torch.arange(300) < 2):
+            check_topk(complaints, "special rows", x, 30, log=log, where=where)
+        function = "log_softmax" if log else "softmax"
+        pairs = torch.tensor([[0, float.fromhex(place)] for place in NEAR[function].split()], dtype=dtype)
+        for N in (2, 100, 5000, 70_000):
+            x = torch.full((len(pairs), N), -math.inf, dtype=dtype)
+            x[:, -2:] = pairs
+            check_topk(complaints, "near the middle of two numbers", x, 2, log=log)
+
+
 def random_case(complaints, seed):
     """A random shape, layout, axis, mask, scale and place of the result."""
     rng = np.random.default_rng(seed)
@@ -250,7 +289,5 @@ def test_float64_is_refused(function):
 
 def test_other_functions_have_no_exact():
     x = torch.zeros(2, 3, device=DEVICE)
-    with pytest.raises(ValueError, match="method 'exact' cannot compute softmax_topk on a GPU: use one of"):
-        ons.softmax_topk(x, 2, method="exact")
     with pytest.raises(ValueError, match="method 'exact' cannot compute softmax_backward: use one of"):
         ons.softmax_backward(x, x, method="exact")

@@ -20,6 +20,9 @@ typedef ons_status launcher(const launch_request &request);
 #include "../kernels.def"
 #undef ONS_FAMILY
 
+/* The second kernel of softmax_topk by `exact`. It replaces the results of the plan's family. */
+launcher launch_topk_exact;
+
 struct launch_shape {
     int64_t blocks; /* of the grid; for launch_strips, of each strip */
     int threads;

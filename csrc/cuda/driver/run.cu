@@ -128,8 +128,10 @@ int active_clusters(const void *kernel, int blocks, int threads, int shared_byte
 
 static ons_status start(const launch_request &request) {
     current_gpu here(request.problem->gpu);
-    return here.error == cudaSuccess ? launchers[request.plan->family](request)
-                                     : status_of(here.error);
+    if (here.error != cudaSuccess) return status_of(here.error);
+    const ons_status status = launchers[request.plan->family](request);
+    const bool has_more = request.plan->k > 0 && request.plan->in_double && !request.facts;
+    return status == ONS_OK && has_more ? launch_topk_exact(request) : status;
 }
 
 ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *workspace) {
