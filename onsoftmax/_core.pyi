@@ -1092,8 +1092,8 @@ def softmax_topk(
         tensor that requires grad, in transformations of torch and JAX such as vmap, and in
         torch.compile with fullgraph.
     method : str
-        online or split; on the CPU also exact; on a GPU also fused, fused_warp, fused_block and
-        cluster. auto chooses one for the shape: see plan().
+        online, split or exact; on a GPU also fused, fused_warp, fused_block and cluster. auto
+        chooses one for the shape: see plan(). On a GPU, exact reads the array once more.
         On a GPU only online takes a k above 1024. For such a k it reads the array several
         times.
     dtype : dtype, optional
