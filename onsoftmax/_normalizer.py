@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import typing_extensions
     from numpy.typing import NDArray
 
-    from ._types import AnyDType, ArrayLike, Axis, Convertible, DType, HasDLPack, NumPyLike
+    from ._types import AnyDType, ArrayLike, Axis, Convertible, DType, HasDLPack, NormalizerMethod, NumPyLike
 
     _Array = TypeVar("_Array", bound=HasDLPack)
     _Float = TypeVar("_Float", bound=np.floating[Any])
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     _Kind = typing_extensions.TypeVar("_Kind", covariant=True, default=Any)
 else:  # Python 3.10 has no TypeVar with a default
     _Kind = TypeVar("_Kind")
+
+
+# The values of a row in a state of method="exact".
+_EXACT_VALUES = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,6 +54,10 @@ class Normalizer(Generic[_Kind]):
     4 eps of the exact result, as it does without cuts. In float64 it lies within 5 eps, or within 8 eps if
     abs(m) is above 16384.
 
+    With ``method="exact"`` the Normalizer keeps the sum in two doubles. Its softmax, log_softmax and logsumexp
+    are the exact results of the whole rows, rounded once. So their bits do not depend on cuts, merges or
+    devices, and are the bits of ``onsoftmax.softmax(..., method="exact")``.
+
     References
     ----------
     M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867 (2018), section
@@ -70,7 +78,8 @@ class Normalizer(Generic[_Kind]):
 
     packed: _Kind
     """The state as one float64 array, for any transport: m, and d in four parts (csrc/api/packed.h). Its
-    shape is the rows' shape followed by 5. Read-only."""
+    shape is the rows' shape followed by 5, or by 4 for ``method="exact"``: m, the number of elements equal to
+    m, and the sum of the other exponentials in two doubles. Read-only."""
     axis: Axis
     """The axis or axes that form a row of a chunk."""
     scale: Any
@@ -103,6 +112,12 @@ class Normalizer(Generic[_Kind]):
         return _core.merge(self.packed, gives="d", dtype=self.dtype)
 
     @property
+    def method(self) -> str:
+        """ "exact" if the results are exact, else "auto"."""
+        packed: Any = self.packed
+        return "exact" if packed.shape[-1] == _EXACT_VALUES else "auto"
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The rows' shape: the shape of a chunk without axis."""
         packed: Any = self.packed
@@ -118,8 +133,8 @@ class Normalizer(Generic[_Kind]):
         """The Normalizer of longer rows: each row of this Normalizer, followed by the same row of other. The
         order of the two does not matter. Merging an empty Normalizer changes nothing.
 
-        The rows of both must have one shape, type and scale, and lie on one device. Otherwise ValueError is
-        raised. If one type is None, the result has the other type. Anything but a Normalizer raises
+        The rows of both must have one shape, type, scale and method, and lie on one device. Otherwise
+        ValueError is raised. If one type is None, the result has the other type. Anything but a Normalizer raises
         TypeError. Two scales are the same if they are equal numbers, or arrays of one shape with equal
         numbers. Here NaN equals NaN. Scales on a GPU must be one object. The result has the kind and the axis
         of this Normalizer. `stream` is as in `onsoftmax.softmax`.
@@ -133,6 +148,8 @@ class Normalizer(Generic[_Kind]):
             )
         if None not in (self.dtype, other.dtype) and self.dtype != other.dtype:
             raise ValueError(f"other is of {other.dtype} rows: expected this Normalizer's type, {self.dtype}")
+        if self.method != other.method:
+            raise ValueError(f"other has method {other.method!r}: expected this Normalizer's, {self.method!r}")
         packed = _core.merge(self.packed, other=other.packed, stream=stream)
         return Normalizer(packed, self.axis, self.scale, self.dtype or other.dtype)
 
@@ -161,6 +178,7 @@ class Normalizer(Generic[_Kind]):
         further = normalizer(
             _of_type(chunk, self.dtype),
             self.axis,
+            method=self.method,
             where=where,
             scale=self.scale,
             stream=stream,
@@ -336,8 +354,8 @@ class Normalizer(Generic[_Kind]):
     @overload
     def logsumexp(self, *, stream: Any = None) -> _Kind: ...
     def logsumexp(self, *, stream: Any = None) -> Any:
-        """log(sum(exp(x))) of each row. It has the rows' type, or float64 if this type is not known. It is m
-        if m is -inf, inf or NaN.
+        """log(sum(exp(x))) of each row. It has the rows' type. If this type is not known, it is float64, or
+        float32 for ``method="exact"``. It is m if m is -inf, inf or NaN.
 
         Examples
         --------
@@ -345,9 +363,14 @@ class Normalizer(Generic[_Kind]):
         >>> float(ons.normalizer([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).logsumexp().round(4))
         6.0952
         """
-        rows = _core.empty(self.packed, (*self.shape, 0), dtype=self.dtype or "float64")
-        pairs = _core.merge(self.packed, gives="pair", stream=stream)
-        return _core.finish(rows, pairs=pairs, operation="logsumexp", stream=stream)
+        dtype = self.dtype or ("float32" if self.method == "exact" else "float64")
+        rows = _core.empty(self.packed, (*self.shape, 0), dtype=dtype)
+        return _core.finish(rows, pairs=self._pairs(stream), operation="logsumexp", stream=stream)
+
+    def _pairs(self, stream: Any) -> Any:
+        """What finish takes: the rows' pairs, or the exact states as they are."""
+        exact = self.method == "exact"
+        return self.packed if exact else _core.merge(self.packed, gives="pair", stream=stream)
 
     def _finish(
         self,
@@ -362,7 +385,7 @@ class Normalizer(Generic[_Kind]):
         return _core.finish(
             chunk,
             self.axis,
-            pairs=_core.merge(self.packed, gives="pair", stream=stream),
+            pairs=self._pairs(stream),
             operation=operation,
             dtype=dtype,
             out=out,
@@ -381,7 +404,7 @@ class Normalizer(Generic[_Kind]):
 
         Parameters
         ----------
-        array : array of float64, shape (..., 5)
+        array : array of float64, shape (..., 5) or, for ``method="exact"``, (..., 4)
             The `packed` of a Normalizer, however it came here. It is copied.
         axis, scale
             The arguments that `normalizer` was given. The packed state stores neither.
@@ -414,7 +437,7 @@ class Normalizer(Generic[_Kind]):
         """The Normalizer of packed states that are stacked along an axis. They are merged at once.
 
         `axis` is an int, a tuple of ints, or None for all axes. It does not count the last dimension, which
-        has length 5. An axis out of bounds raises AxisError. If the axis has length 0, the result is the
+        has length 5, or 4 for ``method="exact"``. An axis out of bounds raises AxisError. If the axis has length 0, the result is the
         state of empty rows. `row_axis`, `scale` and `dtype` are the axis, scale and dtype of `from_packed`.
         The other errors are as in `from_packed`.
 
@@ -439,14 +462,15 @@ class Normalizer(Generic[_Kind]):
         *,
         like: ArrayLike,
         axis: Axis = -1,
+        method: NormalizerMethod = "auto",
         scale: ArrayLike = 1.0,
         dtype: DType = None,
     ) -> Normalizer:
         """The Normalizer of rows that have no elements yet: (-inf, 0).
 
         `shape` is the shape of the rows, without axis: an int, a tuple or a list. The rows have the library
-        and the device of the array `like`, and its type unless `dtype` gives another one. `axis` and `scale`
-        are as in `normalizer`. A negative length raises ValueError. TypeError is raised for a `like` that
+        and the device of the array `like`, and its type unless `dtype` gives another one. `axis`, `method`
+        and `scale` are as in `normalizer`. A negative length raises ValueError. TypeError is raised for a `like` that
         `onsoftmax.softmax` does not take, and for an `axis` or a `dtype` that `from_packed` does not take.
 
         Examples
@@ -462,7 +486,7 @@ class Normalizer(Generic[_Kind]):
             raise TypeError(f"shape is {shape!r}: expected an int, or a tuple of ints") from None
         if any(length < 0 for length in lengths):
             raise ValueError(f"shape is {shape!r}: expected lengths of at least 0")
-        none = normalizer(_core.empty(like, (*lengths, 0), dtype=dtype))
+        none = normalizer(_core.empty(like, (*lengths, 0), dtype=dtype), method=method)
         return Normalizer(none.packed, plain_axes(axis), scale, none.dtype)
 
 
@@ -472,6 +496,7 @@ def normalizer(
     /,
     axis: Axis = -1,
     *,
+    method: NormalizerMethod = "auto",
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -483,6 +508,7 @@ def normalizer(
     /,
     axis: Axis = -1,
     *,
+    method: NormalizerMethod = "auto",
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -494,6 +520,7 @@ def normalizer(
     /,
     axis: Axis = -1,
     *,
+    method: NormalizerMethod = "auto",
     where: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
     stream: Any = None,
@@ -504,6 +531,7 @@ def normalizer(
     /,
     axis: Axis = -1,
     *,
+    method: NormalizerMethod = "auto",
     where: Any = None,
     scale: Any = 1.0,
     stream: Any = None,
@@ -519,6 +547,9 @@ def normalizer(
     ----------
     array, axis, where, scale, stream, num_threads
         As `onsoftmax.softmax` takes them. The Normalizer keeps axis and scale for further chunks.
+    method : str
+        auto, or exact for exact results, rounded once. exact reads the array twice, and takes float16,
+        bfloat16 and float32.
 
     Returns
     -------
@@ -542,11 +573,21 @@ def normalizer(
     >>> float(row.m), float(row.d.round(4)), float(row.logsumexp().round(4))
     (6.0, 1.0999, 6.0952)
     """
+    if method not in ("auto", "exact"):
+        raise ValueError(f"method is {method!r}: expected 'auto' or 'exact'")
     dtypes: list[str] = []
     pairs = _core.normalizer(
-        array, axis, where=where, scale=scale, stream=stream, num_threads=num_threads, dtypes=dtypes
+        array,
+        axis,
+        method=method,
+        where=where,
+        scale=scale,
+        stream=stream,
+        num_threads=num_threads,
+        dtypes=dtypes,
     )
-    return Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtypes[0])
+    packed = pairs if method == "exact" else _core.pack(pairs, stream=stream)
+    return Normalizer(packed, axis, scale, dtypes[0])
 
 
 def _read_only(array: Any) -> Any:

@@ -29,6 +29,7 @@ OperationName = Literal[
     "softmax_backward",
     "log_softmax_backward",
 ]
+NormalizerMethod = Literal["auto", "exact"]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split", "exact"]
 ExplainedOperation = Literal[
     "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward"

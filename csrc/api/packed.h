@@ -17,6 +17,7 @@
 #define ONS_PACKED_H
 
 #include "problem.h"
+#include "rounding.h"
 #include "state.h"
 
 enum { ONS_DIGITS = 4, ONS_DIGIT_BITS = 24, ONS_PACKED_VALUES = 1 + ONS_DIGITS };
@@ -158,13 +159,14 @@ ONS_INLINE ons_packed ons_packed_merge(ons_packed a, ons_packed b) {
  * state.h, m, or sum(e^(x - m)). */
 typedef enum { ONS_GIVES_PACKED, ONS_GIVES_PAIR, ONS_GIVES_M, ONS_GIVES_D } ons_gives;
 
-/* One or two arrays of states, or of pairs. The last `merged_dims` of `dims` dimensions are merged;
- * the dimensions before them tell the rows apart. `to` is in C order. */
+/* One or two arrays of states or of pairs. A row has `values` doubles: ONS_PACKED_VALUES,
+ * ONS_TWO_ROW_VALUES for a state of `exact`, or 2 for a pair. The last `merged_dims` of `dims`
+ * dimensions are merged; the dimensions before them tell the rows apart. `to` is in C order. */
 typedef struct {
     ons_device device;
     int gpu; /* on ONS_CUDA, like stream */
     void *stream;
-    bool pairs;
+    int values;
     ons_gives gives;
     ons_dtype compute; /* type in which exponentials were computed, if d is wanted */
     int arrays, dims, merged_dims;
@@ -198,20 +200,39 @@ ONS_INLINE ons_packed ons_packed_at(const char *data, int64_t stride, bool pairs
     return packed;
 }
 
-ONS_INLINE ons_packed ons_merged(const ons_merging *all, int64_t row) {
+/* Part number `part` of a row in array a. */
+ONS_INLINE const char *ons_part_at(const ons_merging *all, int64_t row, int a, int64_t part) {
     const int kept = all->dims - all->merged_dims;
+    const int64_t *stride = all->from[a].stride;
+    return all->from[a].data + ons_offset(all->extent, stride, kept, row) +
+           ons_offset(all->extent + kept, stride + kept, all->merged_dims, part);
+}
+
+ONS_INLINE ons_packed ons_merged(const ons_merging *all, int64_t row) {
     ons_packed merged = {-INFINITY, {0.0, 0.0, 0.0, 0.0}};
-    for (int a = 0; a < all->arrays; a++) {
-        const int64_t *stride = all->from[a].stride;
-        const char *first = all->from[a].data + ons_offset(all->extent, stride, kept, row);
-        for (int64_t part = 0; part < all->parts; part++) {
-            const char *at =
-                first + ons_offset(all->extent + kept, stride + kept, all->merged_dims, part);
-            merged =
-                ons_packed_merge(merged, ons_packed_at(at, all->from[a].value_stride, all->pairs));
-        }
-    }
+    for (int a = 0; a < all->arrays; a++)
+        for (int64_t part = 0; part < all->parts; part++)
+            merged = ons_packed_merge(
+                merged, ons_packed_at(ons_part_at(all, row, a, part), all->from[a].value_stride,
+                                      all->values == 2));
     return merged;
+}
+
+/* Writes a row's output for states of `exact`. */
+ONS_INLINE void ons_merge_exact_row(const ons_merging *all, int64_t row) {
+    ons_two_row merged = ons_two_row_of_none(-INFINITY);
+    for (int a = 0; a < all->arrays; a++)
+        for (int64_t part = 0; part < all->parts; part++) {
+            const char *at = ons_part_at(all, row, a, part);
+            double state[ONS_TWO_ROW_VALUES];
+            for (int i = 0; i < ONS_TWO_ROW_VALUES; i++)
+                state[i] = ons_value_at(at + i * all->from[a].value_stride);
+            merged = ons_two_row_merge(merged, ons_two_row_from(state));
+        }
+    if (all->gives == ONS_GIVES_PACKED)
+        ons_two_row_to(&merged, all->to + ONS_TWO_ROW_VALUES * row);
+    else
+        all->to[row] = all->gives == ONS_GIVES_M ? merged.m : ons_two_row_d(&merged);
 }
 
 /* Writes a row's output, except for d, which is relative to e^m as the device computes it. */

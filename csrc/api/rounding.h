@@ -87,6 +87,53 @@ ONS_INLINE void ons_two_row_end(ons_two_row *row) {
     if (row->below && row->s.high == 0.0) row->s.high = 0x1p-1000;
 }
 
+/* ------- A row's state as four doubles: m, n and s. Two doubles of s are read one by one -------
+ */
+
+enum { ONS_TWO_ROW_VALUES = 4 };
+
+ONS_INLINE ons_two_row ons_two_row_from(const double *state) {
+    const ons_two_row row = {state[0], state[1], {state[2], state[3]}, false};
+    return row;
+}
+ONS_INLINE void ons_two_row_to(const ons_two_row *row, double *state) {
+    state[0] = row->m, state[1] = row->n, state[2] = row->s.high, state[3] = row->s.low;
+}
+
+/* A row without elements, or with a NaN or +inf. */
+ONS_INLINE ons_two_row ons_two_row_of_none(double m) {
+    ons_two_row row = ons_two_row_of(m == m ? m + 0.0 : (double)NAN);
+    if (m != -INFINITY) row.n = NAN;
+    return row;
+}
+
+/* The state of both parts of a row. s loses at most 2^-99 of it. */
+ONS_INLINE ons_two_row ons_two_row_merge(ons_two_row a, ons_two_row b) {
+    const double m = ons_larger(a.m, b.m);
+    if (!(fabs(m) < INFINITY)) return ons_two_row_of_none(m);
+    const bool a_is_lower = a.m < b.m;
+    ons_two_row merged = a_is_lower ? b : a;
+    const ons_two_row lower = a_is_lower ? a : b;
+    const ons_two u = ons_two_sum(lower.m, -m);
+    if (lower.m == m) {
+        merged.n += lower.n;
+        merged.s = ons_two_add(merged.s, lower.s);
+    } else if (u.high >= ONS_TWO_LOWEST) {
+        const ons_two sum = ons_two_add(ons_two_of(lower.n), lower.s);
+        merged.s = ons_two_add(merged.s, ons_two_times(sum, ons_two_exp(u)));
+    } else {
+        merged.below = lower.m > -INFINITY;
+    }
+    ons_two_row_end(&merged);
+    merged.below = false;
+    return merged;
+}
+
+/* n + s. */
+ONS_INLINE double ons_two_row_d(const ons_two_row *row) {
+    return row->n + (row->s.high + row->s.low);
+}
+
 /* log(n + s) */
 ONS_INLINE ons_two ons_two_row_log(const ons_two_row *row) {
     return ons_two_log1p(ons_two_add(ons_two_of(row->n - 1.0), row->s));

@@ -45,7 +45,9 @@ ons_status ons_merge(const ons_merging *all) {
     if (all->rows > 0 && all->device == ONS_CUDA) return ons_cuda_merge(all);
     const ons_float_mode theirs = ons_float_mode_enter();
     for (int64_t row = 0; row < all->rows; row++) {
-        if (all->gives == ONS_GIVES_D)
+        if (all->values == ONS_TWO_ROW_VALUES)
+            ons_merge_exact_row(all, row);
+        else if (all->gives == ONS_GIVES_D)
             all->to[row] = ons_cpu_pair_d(ons_pair_of_packed(ons_merged(all, row)), all->compute);
         else
             ons_merge_row(all, row);

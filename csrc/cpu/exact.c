@@ -11,6 +11,7 @@ typedef struct {
     ons_strip *strip;
     const ons_rounded_kernels *kernels;
     bool log;      /* the results are logarithms */
+    bool given;    /* the states of the rows are given */
     bool anchored; /* the maxima in the states are relative to the strip's anchors */
     /* All elements of the strip, if its rows fit in one tile. A strip of longer rows has one row.
      */
@@ -27,7 +28,15 @@ static const float *elements(const exact_job *job, int64_t i, int64_t j, int64_t
     return row_of(job->tile.data ? job->tile : ons_strip_load(job->strip, j, n), i);
 }
 
+/* The given state of row i. */
+static ons_two_row given_row(const exact_job *job, int64_t i) {
+    double state[ONS_TWO_ROW_VALUES];
+    memcpy(state, job->strip->pairs + i * job->strip->pairs_across, sizeof state);
+    return ons_two_row_from(state);
+}
+
 static double maximum(const exact_job *job, int64_t i) {
+    if (job->given) return given_row(job, i).m;
     return job->strip->rows.state[i].m + (job->anchored ? job->strip->anchor[i] : 0.0);
 }
 
@@ -39,6 +48,14 @@ static void add_up(const exact_job *job, int64_t i, ons_rounded_row *row, ons_ro
 static ons_rounded_row row_in_double(const exact_job *job, int64_t i) {
     ons_rounded_row row =
         ons_rounded_row_of(maximum(job, i), job->strip->problem->operand[ONS_Y].dtype);
+    if (job->given) {
+        const ons_two_row state = given_row(job, i);
+        row.top = job->kernels->top(&row);
+        row.n = state.n;
+        row.s = ons_two_times(state.s, ons_two_of(row.top));
+        row.second = job->log ? ons_rounded_log(&row) : ons_rounded_inverse(&row);
+        return row;
+    }
     add_up(job, i, &row, job->kernels->sum);
     if (job->log) {
         row.top = job->kernels->top(&row);
@@ -53,6 +70,7 @@ static ons_rounded_row row_in_double(const exact_job *job, int64_t i) {
 }
 
 static ons_two_row row_in_two(const exact_job *job, int64_t i) {
+    if (job->given) return given_row(job, i);
     ons_two_row row = ons_two_row_of(maximum(job, i));
     ONS_FOR_EACH_TILE(job->strip, 0, job->strip->plan->N, j, n)
     job->kernels->two_sum(&row, elements(job, i, j, n), n);
@@ -132,6 +150,15 @@ static void store_value(const exact_job *job, int64_t i) {
     ons_strip_store_value(job->strip, i, &value);
 }
 
+/* The state of row i, which may be a part of a row. */
+static void store_state(const exact_job *job, int64_t i) {
+    const double m = maximum(job, i);
+    const ons_two_row row = isfinite(m) ? row_in_two(job, i) : ons_two_row_of_none(m);
+    double state[ONS_TWO_ROW_VALUES];
+    ons_two_row_to(&row, state);
+    memcpy(job->strip->y + i * job->strip->y_across, state, sizeof state);
+}
+
 /* The results of the k largest elements of row i. */
 static void finish_selected(const exact_job *job, int64_t i) {
     const int64_t k = job->strip->plan->k;
@@ -155,30 +182,34 @@ static void finish_selected(const exact_job *job, int64_t i) {
 static void exact(ons_strip *strip) {
     const ons_problem *problem = strip->problem;
     const int64_t N = strip->plan->N;
-    const bool value = ons_operations[problem->operation].one_a_row;
-    const bool selects = strip->candidates != NULL;
+    const ons_operation_info *operation = &ons_operations[problem->operation];
+    const bool value = operation->one_a_row, selects = strip->candidates != NULL;
     double room[ONS_ROW_TILE + ONS_ROUNDED_ROOM];
     exact_job job = {.strip = strip,
                      .kernels = strip->kernels->rounded,
-                     .log = selects ? problem->log : problem->operation != ONS_OPERATION_softmax};
+                     .log = selects ? problem->log : problem->operation != ONS_OPERATION_softmax,
+                     .given = problem->operand[ONS_STATISTIC].data && !selects};
     if (selects) {
         do {
             ons_online_statistics(strip, 0, N);
         } while (ons_strip_anchor(strip));
         ons_topk_select(strip);
-    } else {
+    } else if (!job.given) {
         ONS_FOR_EACH_TILE(strip, 0, N, j, n)
         strip->primitives->max(&strip->rows, ONS_NO_TILE, ons_strip_load(strip, j, n), n);
     }
     job.anchored = strip->anchored;
     strip->anchored = false; /* from here on elements are loaded as they are */
     if (N > 0 && N <= strip->plan->tile) job.tile = ons_strip_load(strip, 0, N);
-    if (!job.log && !selects)
+    if (!job.log && !selects && !job.given)
         job.e = job.tile.data              ? room
                 : strip->plan->keeps_apart ? (double *)(void *)strip->kept
                                            : NULL;
     for (int64_t i = 0; i < strip->rows.width; i++)
-        (value ? store_value : selects ? finish_selected : finish_row)(&job, i);
+        (operation->pair ? store_state
+         : value         ? store_value
+         : selects       ? finish_selected
+                         : finish_row)(&job, i);
     strip->anchored = job.anchored;
     if (selects)
         ons_topk_store(strip);

@@ -152,15 +152,12 @@ __global__ void __launch_bounds__(EXACT_BLOCK_THREADS, MIN_BLOCKS<K>)
 #endif
 }
 
-/* A block reads its row twice, since the row is longer than what a cluster holds. */
-template <typename Ops, typename Rows>
-__global__ void __launch_bounds__(PASS_THREADS)
-    exact_kernel(const __grid_constant__ typename Rows::arguments args) {
-    await_earlier_work();
-    constexpr int N = TILE_CHUNKS * Rows::V;
+/* The results of a row that is not held. `passes` are exact_passes or exact_given. */
+template <typename Ops, typename Arguments, typename Row, typename Passes>
+__device__ __forceinline__ void exact_results(const Arguments &args, const Row &row,
+                                              const Passes &passes) {
+    constexpr int N = Passes::N;
     const ons_dtype to = type_of_results(args);
-    const auto row = Rows::template row<false>(args, blockIdx.x);
-    const exact_passes passes(row);
     const float m = passes.m;
     if constexpr (Ops::ONE_A_ROW) {
         float value = m;
@@ -173,7 +170,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         with_operation<Ops>(args.operation(), [&](auto op) {
             using Op = decltype(op);
             constexpr bool LOG = Op::KEEPS == ONS_KEEP_ELEMENTS;
-            const row_in_double whole = passes.template in_double<LOG>();
+            const row_in_double whole = in_double<LOG>(passes);
             /* in_two: NULL while all results may be decided. Without `stores` it only asks */
             auto results = [&](const ons_two_row *in_two, bool stores) {
                 bool any = false;
@@ -203,9 +200,12 @@ __global__ void __launch_bounds__(PASS_THREADS)
                 });
                 return passes.team.any(any);
             };
-            /* in place, the elements are needed until all results are known to be decided */
             const bool in_place = is_in_place(args);
-            if (results(NULL, !in_place)) {
+            if constexpr (Passes::GIVEN) {
+                const ons_two_row in_two = passes.in_two();
+                results(&in_two, true);
+            } else if (results(NULL, !in_place)) {
+                /* in place, the elements are needed until all results are known to be decided */
                 const ons_two_row in_two = passes.in_two();
                 results(&in_two, true);
             } else if (in_place) {
@@ -213,6 +213,38 @@ __global__ void __launch_bounds__(PASS_THREADS)
             }
         });
     }
+}
+
+/* A block reads its row twice, since the row is longer than what a cluster holds. */
+template <typename Ops, typename Rows>
+__global__ void __launch_bounds__(PASS_THREADS)
+    exact_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
+    const auto row = Rows::template row<false>(args, blockIdx.x);
+    exact_results<Ops>(args, row, exact_passes(row));
+}
+
+/* Reads a row, or a part of it, once. */
+template <typename Ops, typename Rows>
+__global__ void __launch_bounds__(PASS_THREADS)
+    exact_given_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
+    const auto row = Rows::template row<false>(args, blockIdx.x);
+    const double *const state = (const double *)row_address(args, blockIdx.x, ONS_STATISTIC).x;
+    exact_results<Ops>(args, row, exact_given(row, state));
+}
+
+/* The states of rows, or of parts of rows. Reads each row twice. */
+template <typename Rows>
+__global__ void __launch_bounds__(PASS_THREADS)
+    exact_states_kernel(const __grid_constant__ typename Rows::arguments args) {
+    await_earlier_work();
+    const auto row = Rows::template row<false>(args, blockIdx.x);
+    const exact_passes passes(row);
+    const ons_two_row whole =
+        isfinite(passes.m) ? passes.in_two() : ons_two_row_of_none((double)passes.m);
+    if (passes.team.writes())
+        ons_two_row_to(&whole, (double *)row_address(args, blockIdx.x).y);
 }
 
 /* Calls body(operations, rows) if the arithmetic's elements are floats. */
@@ -231,6 +263,21 @@ ons_status launch_exact(const launch_request &request) {
         return launch_strips(request, {1, request.plan->threads},
                              exact_kernel<decltype(ops), typename decltype(rows)::Rows>,
                              rows.arguments);
+    });
+}
+
+ons_status launch_exact_given(const launch_request &request) {
+    return with_float_rows<ONS_FAMILY_exact_given>(request, [&](auto ops, auto rows) {
+        return launch_strips(request, {1, request.plan->threads},
+                             exact_given_kernel<decltype(ops), typename decltype(rows)::Rows>,
+                             rows.arguments);
+    });
+}
+
+ons_status launch_exact_states(const launch_request &request) {
+    return with_float_rows<ONS_FAMILY_exact_states>(request, [&](auto, auto rows) {
+        return launch_strips(request, {1, request.plan->threads},
+                             exact_states_kernel<typename decltype(rows)::Rows>, rows.arguments);
     });
 }
 

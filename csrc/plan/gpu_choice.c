@@ -373,6 +373,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
                      ons_dtype_size(problem->operand[ONS_X].dtype) <= ons_dtype_size(ONS_FLOAT32),
         .packed = columns && is_packed(problem),
         .gradient = gradient,
+        .given = problem->operand[ONS_STATISTIC].data,
         .staged = !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan),
         .part_bytes =
             packed_states ? (int)sizeof(ons_packed) : 2 * (int)ons_dtype_size(plan->compute),
@@ -399,7 +400,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     ons_status status = ons_shape_on_gpu(&row, plan);
     if (packed_states) plan->family = ONS_FAMILY_exact_sums;
     /* exact holds rows, except the rows of its own family, and keeps exponentials in double */
-    const bool exact_held = plan->method == ONS_METHOD_exact && plan->family != ONS_FAMILY_exact;
+    const bool exact_held = plan->family == ONS_FAMILY_exact_held || plan->family == ONS_FAMILY_exact_in_cluster;
     if (ons_methods[plan->method].on_chip != ONS_NOTHING_ON_CHIP || exact_held)
         plan->on_chip_bytes = min_of(plan->tile, row.chunks * chunk) *
                               ons_dtype_size(exact_held ? ONS_FLOAT64 : plan->compute);

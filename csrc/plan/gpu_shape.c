@@ -228,6 +228,10 @@ static void take_exact(const gpu_row *row, ons_plan *plan) {
 #include "../cuda/kernels.def"
 #undef ONS_EXACT_SHAPE
     };
+    if (plan->family != ONS_FAMILY_exact) {
+        take_passes(row, plan);
+        return;
+    }
     if (row->chunks > EXACT_BLOCK_THREADS * EXACT_CHUNKS) {
         if (!take_exact_cluster(row, plan)) take_passes(row, plan);
         return;
@@ -457,6 +461,9 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
 
 ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
     plan->family = own_family(plan->method);
+    if (plan->method == ONS_METHOD_exact && as_it_is->given) plan->family = ONS_FAMILY_exact_given;
+    if (plan->method == ONS_METHOD_exact && ons_operations[as_it_is->operation].pair)
+        plan->family = ONS_FAMILY_exact_states;
     const gpu_row seen = seen_by(plan->family, as_it_is), *row = &seen;
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
     plan->lanes = 0;

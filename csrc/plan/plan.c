@@ -13,8 +13,7 @@ static ons_dtype wider(ons_dtype a, ons_dtype b) {
 bool ons_method_takes(ons_method method, ons_operation operation, ons_device device) {
     const ons_operation_info *info = &ons_operations[operation];
     const bool on_cpu = device == ONS_CPU;
-    /* naive has no maximum, and the pair of exact would be more than a double */
-    if (info->pair && (method == ONS_METHOD_naive || method == ONS_METHOD_exact)) return false;
+    if (info->pair && method == ONS_METHOD_naive) return false; /* it has no maximum */
     if (!info->gradient && !info->selects) return true;
     /* A gradient needs neither a maximum nor exponentials, so the other methods would add nothing.
      * A selection reads a row once, so methods with more passes would add nothing. */
@@ -47,7 +46,7 @@ int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
     const ons_operation_info *info = &ons_operations[problem->operation];
     if (info->selects && problem->device == ONS_CUDA) return ons_topk_reads(plan);
     const bool given = problem->operand[ONS_STATISTIC].data && !info->one_a_row && !info->selects;
-    if (problem->device == ONS_CUDA && plan->method == ONS_METHOD_exact)
+    if (problem->device == ONS_CUDA && plan->method == ONS_METHOD_exact && !info->pair && !given)
         return plan->on_chip_bytes > 0 || info->one_a_row ? 1 : 2;
     return given ? 1 : ons_method_reads(plan->method, problem->operation);
 }
@@ -105,7 +104,8 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         plan->method = ONS_METHOD_split;
         plan->reason = "the pairs of the rows are given: their elements are read once";
     }
-    if (given && plan->method != ONS_METHOD_split) /* other methods find the pairs themselves */
+    /* other methods find the pairs themselves */
+    if (given && plan->method != ONS_METHOD_split && plan->method != ONS_METHOD_exact)
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;

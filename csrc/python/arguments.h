@@ -38,7 +38,7 @@ enum {
     OF_ROWS = OF_ALL | 1 << DTYPE | 1 << OUT,
     OF_VALUES = OF_ALL | 1 << KEEPDIMS,
     OF_PART = 1 << AXIS | 1 << WHERE | 1 << SCALE | 1 << STREAM | 1 << NUM_THREADS,
-    OF_PAIRS = OF_PART | 1 << DTYPES,
+    OF_PAIRS = OF_ALL | 1 << DTYPES,
     OF_FINISH = OF_PART | 1 << DTYPE | 1 << OUT | 1 << OPERATION | 1 << PAIRS | 1 << COMPUTE,
     OF_SUMS = 1 << AXIS | 1 << STREAM | 1 << NUM_THREADS,
     OF_GRADIENT_SUMS = OF_SUMS | 1 << OPERATION,

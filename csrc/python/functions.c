@@ -14,8 +14,8 @@
     "scale=1.0, stream=None, num_threads=None)\n--\n\n"
 
 #define SIGNATURE_OF_PAIR                                                  \
-    "($module, array, /, axis=-1, *, where=None, scale=1.0, stream=None, " \
-    "num_threads=None, dtypes=None)\n--\n\n"
+    "($module, array, /, axis=-1, *, method='auto', where=None, scale=1.0, " \
+    "stream=None, num_threads=None, dtypes=None)\n--\n\n"
 
 #define SIGNATURE_OF_TOPK                                                                  \
     "($module, array, /, k, axis=-1, *, log=False, sorted=True, return_normalizer=False, " \
@@ -120,10 +120,14 @@
     INPUTS_AND_AXIS METHOD_OF_GRADIENT DTYPE_AND_OUT_OF_GRADIENT \
         WHERE_AND_SCALE_OF_GRADIENT STREAM_TO_THREADS            \
         "array of the inputs' shape, and of output's kind\n"
-#define PARAMETERS_OF_PAIR                                                                 \
-    ARRAY_AND_AXIS WHERE_AND_SCALE STREAM_TO_THREADS                                       \
-        "float64 array of the input's kind. Its shape is the input's shape without axis, " \
-        "followed by 2\n"
+#define PARAMETERS_OF_PAIR                                                                  \
+    ARRAY_AND_AXIS                                                                          \
+    "method : str\n"                                                                        \
+    "    As softmax takes it, except naive. exact gives states in place of pairs: m, the\n" \
+    "    number of elements equal to m, and the sum of the other exponentials in two\n"     \
+    "    doubles.\n" WHERE_AND_SCALE STREAM_TO_THREADS                                      \
+    "float64 array of the input's kind. Its shape is the input's shape without axis, "      \
+    "followed by 2, or by 4 for exact\n"
 
 /* Its own part has everything. */
 #define PARAMETERS_OF_TOPK ""

@@ -7,18 +7,20 @@
 
 #include <string.h>
 
-/* The names of ons_gives, and the number of values that each appends to the rows' shape; 0: no
- * dimension is added. */
-static const struct {
-    const char *name;
-    int values;
-} results[] = {{"packed", ONS_PACKED_VALUES}, {"pair", 2}, {"m", 0}, {"d", 0}};
+/* The names of ons_gives. */
+static const char *const results[] = {"packed", "pair", "m", "d"};
+
+/* The number of values that a result appends to the rows' shape; 0: no dimension is added. */
+static int values_given(const ons_merging *all) {
+    if (all->gives == ONS_GIVES_PACKED) return all->values == 2 ? ONS_PACKED_VALUES : all->values;
+    return all->gives == ONS_GIVES_PAIR ? 2 : 0;
+}
 
 static int take_gives(PyObject *object, ons_gives *gives) {
     *gives = ONS_GIVES_PACKED;
     if (!object) return 0;
     for (int i = 0; PyUnicode_Check(object) && i < 4; i++)
-        if (PyUnicode_CompareWithASCIIString(object, results[i].name) == 0) {
+        if (PyUnicode_CompareWithASCIIString(object, results[i]) == 0) {
             *gives = (ons_gives)i;
             return 0;
         }
@@ -116,7 +118,6 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     ons_library other_library;
     ons_merging all;
     bool merged[ONS_MAX_DIMS] = {false};
-    const int values = pairs ? 2 : ONS_PACKED_VALUES;
     const char *const name = pairs ? "pairs" : "packed";
     if (ons_take_arguments(&takes, args, count, names, given) < 0) return NULL;
     ons_dtype dtype = ONS_FLOAT64;
@@ -140,20 +141,24 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
         x.held = ((ons_device_array *)args[0])->held;
         Py_XINCREF(x.held);
     }
-    if (ons_check_device(&x, given) < 0 || check_states(name, values, &x) < 0) goto done;
+    all.values = pairs ? 2 : ons_are_exact_states(&x) ? ONS_TWO_ROW_VALUES : ONS_PACKED_VALUES;
+    if (ons_check_device(&x, given) < 0 || check_states(name, all.values, &x) < 0) goto done;
+    if (all.values == ONS_TWO_ROW_VALUES && all.gives == ONS_GIVES_PAIR) {
+        PyErr_SetString(PyExc_ValueError, "gives is 'pair', and states of exact have no pairs");
+        goto done;
+    }
     if (x.device == ONS_CUDA && !given[STREAM]) caller.stream = x.stream;
     if (axes && ons_take_axes(module, axes, x.ndim - 1, merged) < 0) goto done;
     if (given[OTHER] &&
         (ons_take(&caller, given[OTHER], ONS_STATISTIC, &other, &other_library) < 0 ||
-         check_states("other", values, &other) < 0 || check_same_rows(&other, &x) < 0))
+         check_states("other", all.values, &other) < 0 || check_same_rows(&other, &x) < 0))
         goto done;
     if (ons_join(name, &x, &x, caller.stream) < 0 ||
         ons_join("other", &other, &x, caller.stream) < 0 ||
         ons_check_unchanged(module, name, &x) < 0)
         goto done;
-    if (new_values(&caller, &x, merged, results[all.gives].values, &y) < 0) goto done;
+    if (new_values(&caller, &x, merged, values_given(&all), &y) < 0) goto done;
     describe(views, given[OTHER] ? 2 : 1, merged, &all);
-    all.pairs = pairs;
     all.device = x.device;
     all.gpu = x.gpu;
     all.stream = caller.stream;
@@ -228,11 +233,12 @@ const char ons_merge_doc[] =
     "merge($module, packed, /, axis=(), *, dtype=None, other=None, gives='packed', "
     "stream=None)\n--\n\n"
     "Merges packed states of rows along axis, and with the states in `other`, if it is given.\n"
-    "An array of states has the rows' shape, followed by 5, and is float64\n"
-    "(csrc/api/packed.h).\n"
+    "An array of states has the rows' shape, followed by 5 (csrc/api/packed.h), or by 4 for\n"
+    "states of `exact` (csrc/api/rounding.h), and is float64.\n"
     "\n"
-    "gives: 'packed' for states, 'pair' for the pairs that finish takes, 'm' or 'd' for one\n"
-    "number a row. d is sum(exp(x - m)) of rows of type `dtype`, by default float64.";
+    "gives: 'packed' for states, 'pair' for the pairs that finish takes (states of `exact` have\n"
+    "none: finish takes them as they are), 'm' or 'd' for one number a row. d is\n"
+    "sum(exp(x - m)) of rows of type `dtype`, by default float64.";
 const char ons_pack_doc[] =
     "pack($module, pairs, /, axis=(), *, dtype=None, other=None, gives='packed', "
     "stream=None)\n--\n\n"

@@ -1,6 +1,8 @@
 /* problem.c - makes a problem from views: axes, broadcasting, and the order of dimensions. */
 #include "views.h"
 
+#include "../api/rounding.h"
+
 #include <string.h>
 
 PyObject *ons_shape_of(const ons_view *view) {
@@ -144,13 +146,19 @@ static int limit_elements(const ons_view *x, ons_problem *problem) {
     return -1;
 }
 
+bool ons_are_exact_states(const ons_view *view) {
+    return view->ndim > 0 && view->shape[view->ndim - 1] == ONS_TWO_ROW_VALUES;
+}
+
 /* Pairs come in the form that callers exchange: two float64 side by side for each row, in the order
- * of the array's dimensions that are not reduced. */
-static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *reduced) {
+ * of the array's dimensions that are not reduced. States of `exact` have four. */
+static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *reduced,
+                       bool gradient) {
     ons_view wanted = {.ndim = 0};
     for (int i = 0; i < x->ndim; i++)
         if (!reduced[i]) wanted.shape[wanted.ndim++] = x->shape[i];
-    wanted.shape[wanted.ndim++] = 2;
+    const int values = !gradient && ons_are_exact_states(pairs) ? ONS_TWO_ROW_VALUES : 2;
+    wanted.shape[wanted.ndim++] = values;
     bool same = pairs->ndim == wanted.ndim && pairs->dtype == ONS_FLOAT64, none = false;
     for (int i = 0; same && i < wanted.ndim; i++) {
         same = pairs->shape[i] == wanted.shape[i];
@@ -159,7 +167,7 @@ static int check_pairs(const ons_view *pairs, const ons_view *x, const bool *red
     if (same && (none || pairs->strides[pairs->ndim - 1] == (int64_t)sizeof(double))) return 0;
     const int last = pairs->ndim - 1;
     const bool of_other_rows =
-        !same && last >= 0 && pairs->shape[last] == 2 && pairs->dtype == ONS_FLOAT64;
+        !same && last >= 0 && pairs->shape[last] == values && pairs->dtype == ONS_FLOAT64;
     ons_view rows = *pairs; /* it owns nothing */
     rows.ndim -= of_other_rows;
     wanted.ndim -= of_other_rows;
@@ -221,7 +229,8 @@ int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERAND
         problem->operand[role].data = given ? view->data : NULL;
         problem->operand[role].dtype = given ? view->dtype : absent[role];
     }
-    if (operand[ONS_STATISTIC].owner && check_pairs(&operand[ONS_STATISTIC], x, reduced) < 0)
+    if (operand[ONS_STATISTIC].owner &&
+        check_pairs(&operand[ONS_STATISTIC], x, reduced, ons_operations[operation].gradient) < 0)
         return -1;
     if (where->owner && check_broadcast("where", where, x, NULL) < 0) return -1;
     if (scale->owner && check_broadcast("scale", scale, x, reduced) < 0) return -1;

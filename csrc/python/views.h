@@ -309,7 +309,8 @@ int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[O
 void ons_put_in_c_order(ons_view *view);
 /* Makes a problem from the views by their roles, except scale_by, the fields of an operation that
  * selects, and on a GPU the stream. y must have x's dimensions. Pairs have a dimension of 2 after
- * those of the rows. */
+ * those of the rows, and states of `exact` a dimension of 4. */
+bool ons_are_exact_states(const ons_view *view);
 int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERANDS],
                      const ons_view *y, const bool reduced[ONS_MAX_DIMS], ons_problem *problem);
 /* The shape, as a new tuple (2, 3) and as a new string "(2, 3)". */

@@ -72,18 +72,15 @@ class running_in_double {
     long_sum<double> sum;
 };
 
-/* A row that a block reads several times. The constructor reads it once. */
+/* The walk of a block over a row that is not held. */
 template <typename Row>
-struct exact_passes {
+struct exact_walk {
     static constexpr int N = TILE_CHUNKS * Row::V;
 
     /* All threads of the block must call it. */
-    __device__ __forceinline__ explicit exact_passes(const Row &row_) : row(row_), exponential(0) {
+    __device__ __forceinline__ explicit exact_walk(const Row &row_) : row(row_) {
         sixteenths::ready();
         __syncthreads();
-        for_each([&](int64_t, const auto &tile, const auto &x) { running.add(tile, x); });
-        m = team.near(largest{running.maximum()});
-        exponential = exponentials_in_double(isfinite(m) ? m : 0);
     }
 
     /* Calls visit(chunk, tile, x) with this thread's chunks of every tile, and their elements. */
@@ -97,37 +94,77 @@ struct exact_passes {
                                                 });
     }
 
+    const Row &row;
+    block<WARP> team;
+};
+
+/* A row that the block reads for its statistics. The constructor reads it once. */
+template <typename Row>
+struct exact_passes : exact_walk<Row> {
+    static constexpr bool GIVEN = false;
+    using exact_walk<Row>::N;
+
+    __device__ __forceinline__ explicit exact_passes(const Row &row_)
+        : exact_walk<Row>(row_), exponential(0) {
+        this->for_each([&](int64_t, const auto &tile, const auto &x) { running.add(tile, x); });
+        m = this->team.near(largest{running.maximum()});
+        exponential = exponentials_in_double(isfinite(m) ? m : 0);
+    }
+
+    /* The sum of the row's exponentials, or the logarithm of d. */
     template <bool LOG>
     __device__ __forceinline__ double sum() const {
-        return whole_sum<LOG>(team, exponential, m, running.relative(m), [&](double top) {
+        return whole_sum<LOG>(this->team, exponential, m, running.relative(m), [&](double top) {
             sum_apart all;
-            for_each([&](int64_t, const auto &, const auto &x) {
+            this->for_each([&](int64_t, const auto &, const auto &x) {
                 all = add_apart(exponential, top, all, in_memory<float, N>(x).x, N);
             });
             return all;
         });
     }
-    template <bool LOG>
-    __device__ __forceinline__ row_in_double in_double() const {
-        if (!isfinite(m)) return {exponential, m, 0};
-        const double d = sum<LOG>();
-        return {exponential, m, LOG ? d : 1 / d};
-    }
     __device__ __forceinline__ ons_two_row in_two() const {
         ons_two_row mine = ons_two_row_of((double)m);
-        for_each([&](int64_t, const auto &, const auto &x) {
+        this->for_each([&](int64_t, const auto &, const auto &x) {
             mine = add_in_two(mine, in_memory<float, N>(x).x, N);
         });
-        return whole_in_two(team, mine);
+        return whole_in_two(this->team, mine);
     }
 
-    const Row &row;
-    block<WARP> team;
     float m;
+    exponentials_in_double exponential;
 
    private:
-    exponentials_in_double exponential;
     running_in_double running;
 };
+
+/* A row whose state is given. The row may be a part of the row of the state. */
+template <typename Row>
+struct exact_given : exact_walk<Row> {
+    static constexpr bool GIVEN = true;
+
+    __device__ __forceinline__ exact_given(const Row &row_, const double *state_)
+        : exact_walk<Row>(row_), m((float)state_[0]), exponential(isfinite(m) ? m : 0),
+          state(ons_two_row_from(state_)) {}
+
+    template <bool LOG>
+    __device__ __forceinline__ double sum() const {
+        return LOG ? log_of_1_and((state.n - 1) + state.s.high)
+                   : ons_two_row_d(&state) * exponential(m);
+    }
+    __device__ __forceinline__ ons_two_row in_two() const { return state; }
+
+    float m;
+    exponentials_in_double exponential;
+
+   private:
+    ons_two_row state;
+};
+
+template <bool LOG, typename Passes>
+__device__ __forceinline__ row_in_double in_double(const Passes &passes) {
+    if (!isfinite(passes.m)) return {passes.exponential, passes.m, 0};
+    const double sum = passes.template sum<LOG>();
+    return {passes.exponential, passes.m, LOG ? sum : 1 / sum};
+}
 
 #endif

@@ -23,6 +23,10 @@ static __global__ void merge_kernel(const __grid_constant__ ons_merging all) {
     const int64_t threads = (int64_t)gridDim.x * blockDim.x;
     for (int64_t row = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; row < all.rows;
          row += threads) {
+        if (all.values == ONS_TWO_ROW_VALUES) {
+            ons_merge_exact_row(&all, row);
+            continue;
+        }
         if (all.gives != ONS_GIVES_D) {
             ons_merge_row(&all, row);
             continue;

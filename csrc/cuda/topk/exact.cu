@@ -14,7 +14,7 @@ __device__ __forceinline__ void replace_results(const topk_arguments<Rows> &args
     const ons_dtype to = args.values.dtype;
     char *const values = results_of(args, args.values, ONS_Y, row);
     const char *const indices = results_of(args, args.indices, ONS_INDICES, row);
-    const row_in_double whole = passes.template in_double<LOG>();
+    const row_in_double whole = in_double<LOG>(passes);
     /* Excluded elements and -inf have their results already. */
     auto for_each_finite = [&](auto visit) {
         for (int order = threadIdx.x; order < args.k; order += blockDim.x) {
@@ -25,7 +25,7 @@ __device__ __forceinline__ void replace_results(const topk_arguments<Rows> &args
             if (x > -CUDART_INF_F) visit(x, values + order * args.values.along);
         }
     };
-    auto in_double = [&](float x) {
+    auto decided = [&](float x) {
         float y;
         const unsigned marked = ~0u;
         decide_in_double(whole.exponential, whole.m, whole.second, &x, &y, &marked, 1, to, LOG);
@@ -33,14 +33,14 @@ __device__ __forceinline__ void replace_results(const topk_arguments<Rows> &args
     };
     bool undecided = false;
     for_each_finite([&](float x, char *value) {
-        const float y = in_double(x);
+        const float y = decided(x);
         undecided |= isnan(y);
         write_as(value, to, y);
     });
     if (!passes.team.any(undecided)) return;
     const ons_two_row in_two = passes.in_two();
     for_each_finite([&](float x, char *value) {
-        float y = in_double(x);
+        float y = decided(x);
         decide_in_two(in_two, &x, &y, 1, to, LOG);
         write_as(value, to, y);
     });
