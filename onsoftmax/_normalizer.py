@@ -31,8 +31,9 @@ else:  # Python 3.10 has no TypeVar with a default
     _Kind = TypeVar("_Kind")
 
 
-# The values of a row in a state of method="exact".
-_EXACT_VALUES = 4
+def is_exact(packed: Any) -> bool:
+    """Whether packed states are states of method="exact". They have 4 values a row."""
+    return bool(packed.shape[-1:] == (4,))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,9 +55,9 @@ class Normalizer(Generic[_Kind]):
     4 eps of the exact result, as it does without cuts. In float64 it lies within 5 eps, or within 8 eps if
     abs(m) is above 16384.
 
-    With ``method="exact"`` the Normalizer keeps the sum in two doubles. Its softmax, log_softmax and logsumexp
-    are the exact results of the whole rows, rounded once. So their bits do not depend on cuts, merges or
-    devices, and are the bits of ``onsoftmax.softmax(..., method="exact")``.
+    With ``method="exact"`` the Normalizer keeps the sum in two doubles. Its softmax, log_softmax and
+    logsumexp are the exact results of the whole rows, rounded once. They have the bits of
+    ``onsoftmax.softmax(..., method="exact")``, whatever the cuts, merges and devices.
 
     References
     ----------
@@ -114,8 +115,7 @@ class Normalizer(Generic[_Kind]):
     @property
     def method(self) -> str:
         """ "exact" if the results are exact, else "auto"."""
-        packed: Any = self.packed
-        return "exact" if packed.shape[-1] == _EXACT_VALUES else "auto"
+        return "exact" if is_exact(self.packed) else "auto"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,8 +134,8 @@ class Normalizer(Generic[_Kind]):
         order of the two does not matter. Merging an empty Normalizer changes nothing.
 
         The rows of both must have one shape, type, scale and method, and lie on one device. Otherwise
-        ValueError is raised. If one type is None, the result has the other type. Anything but a Normalizer raises
-        TypeError. Two scales are the same if they are equal numbers, or arrays of one shape with equal
+        ValueError is raised. If one type is None, the result has the other type. Anything but a Normalizer
+        raises TypeError. Two scales are the same if they are equal numbers, or arrays of one shape with equal
         numbers. Here NaN equals NaN. Scales on a GPU must be one object. The result has the kind and the axis
         of this Normalizer. `stream` is as in `onsoftmax.softmax`.
         """
@@ -149,7 +149,9 @@ class Normalizer(Generic[_Kind]):
         if None not in (self.dtype, other.dtype) and self.dtype != other.dtype:
             raise ValueError(f"other is of {other.dtype} rows: expected this Normalizer's type, {self.dtype}")
         if self.method != other.method:
-            raise ValueError(f"other has method {other.method!r}: expected this Normalizer's, {self.method!r}")
+            raise ValueError(
+                f"other has method {other.method!r}: expected this Normalizer's, {self.method!r}"
+            )
         packed = _core.merge(self.packed, other=other.packed, stream=stream)
         return Normalizer(packed, self.axis, self.scale, self.dtype or other.dtype)
 
@@ -369,7 +371,7 @@ class Normalizer(Generic[_Kind]):
 
     def _pairs(self, stream: Any) -> Any:
         """What finish takes: the rows' pairs, or the exact states as they are."""
-        exact = self.method == "exact"
+        exact = is_exact(self.packed)
         return self.packed if exact else _core.merge(self.packed, gives="pair", stream=stream)
 
     def _finish(

@@ -27,10 +27,14 @@ from ._torch.ranks import agree, gather
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+    from ._types import NormalizerMethod
+
 __all__ = ["log_softmax", "logsumexp", "softmax"]
 
 
-def softmax(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) -> Tensor:
+def softmax(
+    local: Tensor, group: ProcessGroup | None = None, axis: int = -1, *, method: NormalizerMethod = "auto"
+) -> Tensor:
     """Softmax along an axis that is cut over the ranks of a group.
 
     The result's bits do not depend on how many ranks share a row, where it is cut, which rank has which part,
@@ -54,6 +58,10 @@ def softmax(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) ->
         The ranks that share the rows. None means the default group. Must be None for a DTensor.
     axis : int
         The axis that is cut.
+    method : str
+        auto, or exact on all ranks. exact gives the exact results of the whole rows, rounded once: the bits of
+        ``onsoftmax.softmax(..., method="exact")``, for any number of ranks. It reads the part once more and
+        computes in two doubles. Its states have 32 bytes. float64 has no such method.
 
     Returns
     -------
@@ -90,18 +98,22 @@ def softmax(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) ->
     3.1: the merge. J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions on
     Computers 64(7), 2015: the sum in digits.
     """
-    return _call("softmax", local, group, axis)
+    return _call("softmax", local, group, axis, method)
 
 
-def log_softmax(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) -> Tensor:
+def log_softmax(
+    local: Tensor, group: ProcessGroup | None = None, axis: int = -1, *, method: NormalizerMethod = "auto"
+) -> Tensor:
     """The logarithm of softmax along an axis that is cut over the ranks of a group.
 
     All else is as in `softmax`.
     """
-    return _call("log_softmax", local, group, axis)
+    return _call("log_softmax", local, group, axis, method)
 
 
-def logsumexp(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) -> Tensor:
+def logsumexp(
+    local: Tensor, group: ProcessGroup | None = None, axis: int = -1, *, method: NormalizerMethod = "auto"
+) -> Tensor:
     """log(sum(exp(x))) along an axis that is cut over the ranks of a group.
 
     The result has local's shape without `axis`, and is the same on all ranks. For a DTensor it is replicated
@@ -109,20 +121,24 @@ def logsumexp(local: Tensor, group: ProcessGroup | None = None, axis: int = -1) 
     gradient of the whole loss. The backward step exchanges nothing, but the backward step of a gradient does.
     All else is as in `softmax`.
     """
-    return _call("logsumexp", local, group, axis)
+    return _call("logsumexp", local, group, axis, method)
 
 
-def _call(operation: str, local: Tensor, group: ProcessGroup | None, axis: int) -> Tensor:
+def _call(
+    operation: str, local: Tensor, group: ProcessGroup | None, axis: int, method: NormalizerMethod
+) -> Tensor:
     if not isinstance(local, Tensor):
         raise TypeError(f"local is of type {type(local).__name__}: expected a torch.Tensor")
     if isinstance(axis, bool) or not isinstance(axis, int):
         raise TypeError(f"axis is {axis!r}: expected an int, one axis")
     if not -local.ndim <= axis < local.ndim:
         raise IndexError(f"axis {axis} is out of bounds for a tensor of {local.ndim} dimensions")
+    if method not in ("auto", "exact"):
+        raise ValueError(f"method is {method!r}: expected 'auto' or 'exact'")
     axis %= local.ndim
     if hasattr(local, "device_mesh"):
-        return _call_on_dtensor(operation, local, group, axis)
-    return _of_parts(operation, local, axis, (_checked(group),))
+        return _call_on_dtensor(operation, local, group, axis, method)
+    return _of_parts(operation, local, axis, (_checked(group),), method)
 
 
 def _leave_out_of_graphs(tracer: Any) -> None:
@@ -145,21 +161,26 @@ def _checked(group: ProcessGroup | None) -> ProcessGroup:
     return group
 
 
-def _of_parts(operation: str, local: Tensor, axis: int, groups: tuple[ProcessGroup, ...]) -> Tensor:
+def _of_parts(
+    operation: str, local: Tensor, axis: int, groups: tuple[ProcessGroup, ...], method: NormalizerMethod
+) -> Tensor:
     for group in groups:
-        agree(local, axis, group)
-    return (_Values if operation == "logsumexp" else _Rows).apply(local, axis, groups, operation)
+        agree(local, axis, group, method)
+    return (_Values if operation == "logsumexp" else _Rows).apply(local, axis, groups, operation, method)
 
 
-def _merged(x: Tensor, axis: int, groups: tuple[ProcessGroup, ...]) -> Tensor:
-    """The pairs of the whole rows."""
-    state = _core.sums(x, axis)
+def _merged(x: Tensor, axis: int, groups: tuple[ProcessGroup, ...], method: NormalizerMethod) -> Tensor:
+    """What finish takes: the pairs of the whole rows, or their exact states."""
+    exact = method == "exact"
+    state = _core.normalizer(x, axis, method=method) if exact else _core.sums(x, axis)
     for group in groups:
         state = _core.merge(gather(state, group), 0)
-    return _core.merge(state, gives="pair")
+    return state if exact else _core.merge(state, gives="pair")
 
 
-def _call_on_dtensor(operation: str, x: Any, group: ProcessGroup | None, axis: int) -> Tensor:
+def _call_on_dtensor(
+    operation: str, x: Any, group: ProcessGroup | None, axis: int, method: NormalizerMethod
+) -> Tensor:
     from torch.distributed.tensor import Replicate, Shard
 
     if group is not None:
@@ -168,7 +189,7 @@ def _call_on_dtensor(operation: str, x: Any, group: ProcessGroup | None, axis: i
     if any(placement.is_partial() for placement in x.placements):
         x = x.redistribute(placements=[Replicate() if p.is_partial() else p for p in x.placements])
     cut = [dim for dim, placement in enumerate(x.placements) if placement.is_shard(axis)]
-    y = _of_parts(operation, _Local.apply(x), axis, tuple(mesh.get_group(dim) for dim in cut))
+    y = _of_parts(operation, _Local.apply(x), axis, tuple(mesh.get_group(dim) for dim in cut), method)
     if operation != "logsumexp":
         return _Distributed.apply(y, mesh, x.placements, x.shape, x.stride())
     placements = tuple(
@@ -192,18 +213,19 @@ class _Rows(torch.autograd.Function):  # type: ignore[misc]
         axis: int,
         groups: tuple[ProcessGroup, ...],
         operation: str,
+        method: NormalizerMethod,
         pairs: Tensor | None = None,
     ) -> Tensor:
         x = x.detach()
-        pairs = _merged(x, axis, groups) if pairs is None else pairs
+        pairs = _merged(x, axis, groups, method) if pairs is None else pairs
         y = _core.finish(x, axis, pairs=pairs, operation=operation)
         ctx.save_for_backward(y)
-        ctx.call = axis, groups, f"{operation}_backward"
+        ctx.call = axis, groups, f"{operation}_backward", method
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return _Gradient.apply(grad, *ctx.saved_tensors, *ctx.call), None, None, None, None
+        return _Gradient.apply(grad, *ctx.saved_tensors, *ctx.call), None, None, None, None, None
 
 
 class _Gradient(torch.autograd.Function):  # type: ignore[misc]
@@ -211,15 +233,21 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, grad: Tensor, y: Tensor, axis: int, groups: tuple[ProcessGroup, ...], operation: str
+        ctx: Any,
+        grad: Tensor,
+        y: Tensor,
+        axis: int,
+        groups: tuple[ProcessGroup, ...],
+        operation: str,
+        method: NormalizerMethod,
     ) -> Tensor:
         for group in groups:
-            agree(y, axis, group)
+            agree(y, axis, group, method)
         sums = _core.gradient_sums(grad, y, axis, operation=operation)
         for group in groups:
             sums = gather(sums, group).sum(0)
         ctx.save_for_backward(grad, y)
-        ctx.call = axis, groups, operation
+        ctx.call = axis, groups, operation, method
         return _core.gradient_finish(grad, y, axis, pairs=sums, operation=operation)
 
     @staticmethod
@@ -227,37 +255,44 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc]
         """Every rank makes both gradients, even if it does not need both: the other ranks wait for its
         sums."""
         grad, y = ctx.saved_tensors
-        axis, groups, operation = ctx.call
+        axis, groups, operation, method = ctx.call
         for group in groups:
-            agree(y, axis, group)
+            agree(y, axis, group, method)
         g, v, p = in_step(operation, grad, change, y)
         parts = [x.sum(axis, keepdim=True, dtype=torch.float64) for x in terms(operation, g, v, p)]
         sums = _Spread.apply(_Sum.apply(torch.stack(parts), groups), groups)
         of_g, of_v = sums.to(p.dtype).unbind()
         for_grad = for_gradient(operation, v, p, of_v)
         for_y = for_output(operation, g, v, p, of_g, of_v)
-        return for_grad.to(grad.dtype), for_y.to(y.dtype), None, None, None
+        return for_grad.to(grad.dtype), for_y.to(y.dtype), None, None, None, None
 
 
 class _Values(torch.autograd.Function):  # type: ignore[misc]
     """logsumexp."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: int, groups: tuple[ProcessGroup, ...], operation: str) -> Tensor:
-        pairs = _merged(x.detach(), axis, groups)
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        axis: int,
+        groups: tuple[ProcessGroup, ...],
+        operation: str,
+        method: NormalizerMethod,
+    ) -> Tensor:
+        pairs = _merged(x.detach(), axis, groups, method)
         ctx.save_for_backward(x, pairs)
-        ctx.call = axis, groups
+        ctx.call = axis, groups, method
         rows = x.detach().narrow(axis, 0, 0)  # only the pairs matter
         return _core.finish(rows, axis, pairs=pairs, operation=operation)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        (x, pairs), (axis, groups) = ctx.saved_tensors, ctx.call
-        y, grad = _Rows.apply(x, axis, groups, "softmax", pairs), grad.unsqueeze(axis)
+        (x, pairs), (axis, groups, method) = ctx.saved_tensors, ctx.call
+        y, grad = _Rows.apply(x, axis, groups, "softmax", method, pairs), grad.unsqueeze(axis)
         if not torch.is_grad_enabled():
-            return y.mul_(grad), None, None, None
+            return y.mul_(grad), None, None, None, None
         dtype = wide(y.dtype)
-        return (y.to(dtype) * _Spread.apply(grad.to(dtype), groups)).to(y.dtype), None, None, None
+        return (y.to(dtype) * _Spread.apply(grad.to(dtype), groups)).to(y.dtype), None, None, None, None
 
 
 # A value that all ranks share has the same gradient on all of them: the gradient of the whole loss. A value

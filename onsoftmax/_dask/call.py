@@ -57,10 +57,10 @@ class Call:
         self.dtype = None if dtype is None else self.meta.dtype
         self.keywords = {"axis": self.axis, "num_threads": num_threads, **numbers}
         self.cut = [dim for dim in self.axis if x.numblocks[dim] > 1]
-        if self.cut and method != "auto":
+        if self.cut and method not in ("auto", "exact"):
             raise ValueError(
                 f"method is {method!r}, and the rows lie in {x.numblocks[self.cut[0]]} chunks along axis "
-                f"{self.cut[0]}: expected 'auto', or an array that is rechunked to one chunk there"
+                f"{self.cut[0]}: expected 'auto' or 'exact', or an array that is rechunked to one chunk there"
             )
 
     def rows(self) -> _Array:
@@ -88,16 +88,21 @@ class Call:
         return self._blockwise(function, [self.x, *self.arrays.values()])
 
     def _states(self) -> _Array:
-        """The states of the whole rows: length 1 along axis, and a last dimension of 5."""
+        """The states of the whole rows: length 1 along axis, and a last dimension of 5, or of 4 for exact."""
+        exact = self.method == "exact"
         wide = self.x.dtype.kind in "biu" or "float64" in (self.x.dtype.name, self.meta.dtype.name)
-        function = self._bound(chunks.states, arithmetic="float64" if wide else "float32")
+        function = (
+            self._bound(chunks.exact_states)
+            if exact
+            else self._bound(chunks.states, arithmetic="float64" if wide else "float32")
+        )
         meta = _core.empty(self.x._meta, (0,) * (self.x.ndim + 1), dtype="float64")
         parts = da.blockwise(
             function,
             (*self.dims, self.x.ndim),
             *chain.from_iterable((array, self.dims) for array in (self.x, *self.arrays.values())),
             token="states",
-            new_axes={self.x.ndim: 5},
+            new_axes={self.x.ndim: 4 if exact else 5},
             adjust_chunks=dict.fromkeys(self.axis, lambda length: 1),
             align_arrays=False,
             dtype=meta.dtype,

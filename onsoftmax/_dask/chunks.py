@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._normalizer import Normalizer
+from .._normalizer import Normalizer, is_exact
 
 _Axes = tuple[int, ...]
 
@@ -42,6 +42,13 @@ def states(
     return _converted(x, given["where"], given["scale"], axis, np.dtype(arithmetic), num_threads)
 
 
+def exact_states(x: Any, *arrays: Any, names: tuple[str, ...], axis: _Axes, **keywords: Any) -> Any:
+    """The states of the rows of a chunk for method="exact", with 4 at the end."""
+    given = dict(zip(names, arrays, strict=True))
+    found = _core.normalizer(x, axis, method="exact", **given, **keywords)
+    return found.reshape((*_rows_shape(x.shape, axis), found.shape[-1]))
+
+
 def as_it_is(states: Any, axis: _Axes, keepdims: bool) -> Any:
     """The function that da.reduction calls on each chunk first."""
     return states
@@ -49,12 +56,13 @@ def as_it_is(states: Any, axis: _Axes, keepdims: bool) -> Any:
 
 def merged(states: Any, axis: _Axes, keepdims: bool) -> Any:
     """Merges states that lie side by side along axis into one state, for da.reduction."""
-    return _core.merge(states, axis).reshape(_state_shape(states.shape[:-1], axis))
+    return _core.merge(states, axis).reshape((*_rows_shape(states.shape[:-1], axis), states.shape[-1]))
 
 
 def finished(x: Any, states: Any, *arrays: Any, names: tuple[str, ...], axis: _Axes, **keywords: Any) -> Any:
     """softmax or log_softmax at the elements of a chunk, from the states of the whole rows."""
-    pairs = _core.merge(_without(axis, states), gives="pair")
+    rows = _without(axis, states)
+    pairs = rows if is_exact(rows) else _core.merge(rows, gives="pair")
     return _core.finish(x, axis, pairs=pairs, **dict(zip(names, arrays, strict=True)), **keywords)
 
 
@@ -64,8 +72,9 @@ def values(states: Any, *, axis: _Axes, dtype: str) -> Any:
     return found.reshape(states.shape[:-1])
 
 
-def _state_shape(shape: _Axes, axis: _Axes) -> _Axes:
-    return (*(1 if dim in axis else length for dim, length in enumerate(shape)), 5)
+def _rows_shape(shape: _Axes, axis: _Axes) -> _Axes:
+    """With length 1 along axis."""
+    return tuple(1 if dim in axis else length for dim, length in enumerate(shape))
 
 
 def _without(axis: _Axes, states: Any) -> Any:
@@ -73,7 +82,8 @@ def _without(axis: _Axes, states: Any) -> Any:
 
 
 def _sums(x: Any, axis: _Axes, num_threads: int | None) -> Any:
-    return _core.sums(x, axis, num_threads=num_threads).reshape(_state_shape(x.shape, axis))
+    found = _core.sums(x, axis, num_threads=num_threads)
+    return found.reshape((*_rows_shape(x.shape, axis), found.shape[-1]))
 
 
 def _converted(

@@ -24,8 +24,8 @@ def gather(values: Any, group: Any) -> Any:
 _agreed: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDictionary()
 
 
-def agree(local: Any, axis: int, group: Any) -> None:
-    """Makes sure that all ranks of a group have rows of one shape and type.
+def agree(local: Any, axis: int, group: Any, method: str) -> None:
+    """Makes sure that all ranks of a group have rows of one shape and type, and one method.
 
     If this rank's rows are like the rows of its last call, nothing is compared: the other ranks' rows are
     then as before too. If only one rank's rows have changed, it waits here for the others, and they wait for
@@ -41,6 +41,8 @@ def agree(local: Any, axis: int, group: Any) -> None:
     """
     shape = ", ".join("*" if dim == axis else str(length) for dim, length in enumerate(local.shape))
     mine = f"({shape}) {str(local.dtype).removeprefix('torch.')}"
+    if method != "auto":
+        mine += f" by method {method!r}"
     before, count = _agreed.get(group, ("", 0))
     if mine == before:
         return
@@ -62,5 +64,7 @@ def agree(local: Any, axis: int, group: Any) -> None:
         store.delete_key(f"onsoftmax/{count - 1}/{rank}")
     if any(each != mine for each in theirs):
         listed = "; ".join(f"rank {each} has {rows}" for each, rows in enumerate(theirs))
-        raise ValueError(f"{listed}: expected one type on all ranks, and one shape except along the axis, *")
+        raise ValueError(
+            f"{listed}: expected one type and method on all ranks, and one shape except along the axis, *"
+        )
     _agreed[group] = mine, count + 1

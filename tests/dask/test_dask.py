@@ -171,6 +171,23 @@ def test_unknown_lengths():
         module.softmax(x, where=some > 0)
 
 
+def test_exact_of_cut_rows(rng):
+    """The bits of whole rows, with a mask and a scale too."""
+    x = (10 * rng.standard_normal((6, 1000))).astype("float32")
+    x[0], x[1, 7], x[2] = x[0, 0], np.nan, -np.inf
+    where, scale = rng.random(x.shape) < 0.7, rng.standard_normal((6, 1))
+    for chunks in ((6, 333), (2, 1), (4, (0, 1, 999))):
+        if chunks == (2, 1):
+            x, where = x[:, :20], where[:, :20]
+        chunked, chunked_where = da.from_array(x, chunks=chunks), da.from_array(where, chunks=chunks)
+        for name in ("softmax", "log_softmax", "logsumexp"):
+            function, whole = getattr(module, name), getattr(ons, name)
+            assert same_bits(function(chunked, method="exact").compute(), whole(x, method="exact"))
+            made = function(chunked, method="exact", where=chunked_where, scale=scale).compute()
+            assert same_bits(made, whole(x, method="exact", where=where, scale=scale))
+        x, where = np.tile(x, 50)[:, :1000], np.tile(where, 50)[:, :1000]
+
+
 # ---------------------------------------------------------------- what is refused, when the graph is built
 
 
@@ -179,7 +196,11 @@ WRONG = [
     (dict(axis="a"), TypeError, "axis is 'a'"),
     (dict(axis=True), TypeError, "axis is True"),
     (dict(method="x"), ValueError, "expected one of auto, naive"),
-    (dict(method="safe"), ValueError, "'safe', and the rows lie in 2 chunks along axis 1: expected 'auto'"),
+    (
+        dict(method="safe"),
+        ValueError,
+        "'safe', and the rows lie in 2 chunks along axis 1: expected 'auto' or 'exact'",
+    ),
     (dict(dtype="int32"), TypeError, "dtype is int32"),
     (
         dict(where=np.ones(5, bool)),

@@ -244,6 +244,36 @@ def test_topk(dtype, log):
             check_topk(complaints, "near the middle of two numbers", x, 2, log=log)
 
 
+@pytest.mark.parametrize("where_from", ("cpu", "gpu"))
+@each_type
+def test_rows_in_parts(dtype, where_from):
+    """The states come from a GPU and from the CPU. Both give the bits of whole rows."""
+    with Complaints() as complaints:
+        for N in FEW_LENGTHS:
+            x = rows_of(N, dtype)
+            cuts = [N // 3, N // 3 + 1, N // 2 + 1]
+            parts = x.tensor_split(cuts, 1)
+            states = [
+                ons.normalizer(given(part) if where_from == "gpu" else part, method="exact").packed.cpu()
+                for part in parts
+            ]
+            for place in (lambda value: value, given):
+                row = ons.Normalizer.merge_all(place(torch.stack(states[::-1])), dtype=dtype)
+                for function in FUNCTIONS[:2]:
+                    y = torch.cat([getattr(row, function)(place(part)).cpu() for part in parts], 1)
+                    what = f"{function} {N}, {place(x).device}"
+                    add(complaints, what, y, getattr(ons, function)(x, method="exact"))
+                add(complaints, f"logsumexp {N}", row.logsumexp(), ons.logsumexp(x, method="exact"))
+        row = ons.normalizer(given(x).T, 0, method="exact")
+        inside = given(x).T.clone()
+        row.softmax(inside, out=inside)
+        add(complaints, "columns in place", inside, ons.softmax(x.T, 0, method="exact"))
+        allowed = torch.arange(N) % 3 > 0
+        row = ons.normalizer(given(x), where=given(allowed), scale=0.7, method="exact")
+        wanted = ons.softmax(x, where=allowed, scale=0.7, method="exact")
+        add(complaints, "where, scale", row.softmax(given(x), where=given(allowed)), wanted)
+
+
 def random_case(complaints, seed):
     """A random shape, layout, axis, mask, scale and place of the result."""
     rng = np.random.default_rng(seed)

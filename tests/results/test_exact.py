@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support import isas, run_python
+from support import isas, run_python, same_bits
 
 import onsoftmax as ons
 
@@ -63,8 +63,83 @@ def test_other_functions_have_no_exact():
     x = np.float32([1, 2])
     with pytest.raises(ValueError, match="method 'exact' cannot compute softmax_backward"):
         ons.softmax_backward(x, x, method="exact")
-    with pytest.raises(ValueError, match="method 'exact' cannot compute normalizer"):
-        ons.plan(x, operation="normalizer", method="exact")
+
+
+def rows_in_parts(rng, dtype, N, offset):
+    """Rows of several spreads, one of equal elements, and the parts of a random cut in a random order."""
+    x = (rng.choice([0.1, 3, 30], size=(5, 1)) * rng.standard_normal((5, N)) + offset).astype(dtype)
+    x[0] = x[0, 0]
+    parts = np.split(np.arange(N), np.sort(rng.integers(0, N + 1, rng.integers(5))))
+    return x, [parts[i] for i in rng.permutation(len(parts))]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_rows_in_parts_have_the_bits_of_whole_rows(rng, dtype):
+    for N in (1, 2, 5, 100, 1000, 5000, 70_001):
+        for offset in (0, 1000, -3e4):
+            x, parts = rows_in_parts(rng, dtype, N, offset)
+            row = ons.Normalizer.empty(5, like=x, method="exact")
+            for part in parts:
+                row = row.update(x[:, part])
+            states = np.stack([ons.normalizer(x[:, part], method="exact").packed for part in parts])
+            assert states.shape == (len(parts), 5, 4)
+            for made in (row, ons.Normalizer.merge_all(states, dtype=dtype)):
+                assert made.method == "exact"
+                for name in ("softmax", "log_softmax"):
+                    wanted = getattr(ons, name)(x, method="exact")
+                    for part in parts:
+                        assert same_bits(getattr(made, name)(x[:, part]), wanted[:, part])
+                assert same_bits(made.logsumexp(), ons.logsumexp(x, method="exact"))
+
+
+def test_parts_far_below_the_maximum():
+    """They still decide the direction in which a result is rounded, and give a logarithm near 0."""
+    for far in (-0.5, -40, -103, -600, -700, -1e5):
+        x = np.array([4096.5, 4096.5 + far, 4096.5 + 2 * far], np.float32)
+        x = np.stack([x, np.array([0, far, -np.inf], np.float32)])
+        row = ons.Normalizer.empty(2, like=x, method="exact")
+        for i in (1, 0, 2):
+            row = row.update(x[:, i : i + 1])
+        for name in ("softmax", "log_softmax"):
+            for dtype in (np.float16, np.float32):
+                wanted = getattr(ons, name)(x, method="exact", dtype=dtype)
+                assert same_bits(getattr(row, name)(x, dtype=dtype), wanted)
+        assert same_bits(row.logsumexp(), ons.logsumexp(x, method="exact"))
+
+
+def test_special_rows_in_parts():
+    inf, nan = np.inf, np.nan
+    x = np.float32([[nan, 0, 1], [inf, 0, 1], [-inf, -inf, -inf], [-inf, 3, -inf], [5, 5, 5]])
+    row = ons.normalizer(x[:, 1:], method="exact").update(x[:, :1])
+    np.testing.assert_array_equal(row.m, [nan, inf, -inf, 3, 5])
+    np.testing.assert_array_equal(row.d, [nan, nan, 0, 1, 3])
+    np.testing.assert_array_equal(row.softmax(x), ons.softmax(x, method="exact"))
+    np.testing.assert_array_equal(row.log_softmax(x), ons.log_softmax(x, method="exact"))
+    np.testing.assert_array_equal(row.logsumexp(), ons.logsumexp(x, method="exact"))
+    nothing = ons.normalizer(x[:, :0], method="exact")
+    assert same_bits(nothing.merge(row).packed, row.packed) and (nothing.d == 0).all()
+
+
+def test_masks_and_scales_of_rows_in_parts(rng):
+    x = rng.standard_normal((4, 300)).astype(np.float32)
+    where, scale = rng.random(x.shape) < 0.5, rng.standard_normal((4, 1))
+    first, second = slice(100), slice(100, None)
+    row = ons.normalizer(x[:, first], where=where[:, first], scale=scale, method="exact")
+    row = row.update(x[:, second], where=where[:, second])
+    wanted = ons.softmax(x, where=where, scale=scale, method="exact")
+    assert same_bits(row.softmax(x, where=where), wanted)
+
+
+def test_what_rows_in_parts_refuse():
+    x = np.float32([1, 2])
+    row = ons.normalizer(x, method="exact")
+    with pytest.raises(ValueError, match="method is 'fused': expected 'auto' or 'exact'"):
+        ons.normalizer(x, method="fused")
+    with pytest.raises(ValueError, match="other has method 'auto': expected this Normalizer's, 'exact'"):
+        row.merge(ons.normalizer(x))
+    for call in (lambda: ons.normalizer([1.0, 2.0], method="exact"), lambda: row.softmax(np.float64([1]))):
+        with pytest.raises(ValueError, match="method 'exact' takes and gives float32, float16 and bfloat16"):
+            call()
 
 
 def test_the_plan_says_that_it_works_in_float64():

@@ -13,6 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 
+import onsoftmax as ons
 from onsoftmax import distributed
 from onsoftmax._torch import ranks as _ranks
 
@@ -74,6 +75,16 @@ def check_bits_of(x, axis, alone, functions=FUNCTIONS):
             assert_same_bits(y, wanted, name, x.dtype, axis, cuts)
 
 
+def check_exact_bits_of(x, axis):
+    """With method="exact" the result has the bits of a call with the whole rows."""
+    for name in FUNCTIONS:
+        function, whole = getattr(distributed, name), getattr(ons, name)(x, axis, method="exact")
+        for cuts in cuts_of(x.shape[axis]):
+            y = function(mine_of(x, cuts, axis), axis=axis, method="exact")
+            wanted = whole if name == "logsumexp" else mine_of(whole, cuts, axis)
+            assert_same_bits(y, wanted, name, x.dtype, axis, cuts, "exact")
+
+
 def with_special_rows(x):
     """x with NaN, inf and -inf, each in one place of a row, and with a row of -inf alone."""
     x[0, 3], x[1, -2], x[2, 0], x[3] = torch.nan, torch.inf, -torch.inf, -torch.inf
@@ -84,6 +95,8 @@ def check_smoke():
     alone = group_of_one()
     check_bits_of(with_special_rows(rows((6, 777), torch.float32)), -1, alone)
     check_bits_of(rows((300, 9), torch.bfloat16), 0, alone, ["softmax"])
+    check_exact_bits_of(with_special_rows(rows((6, 777), torch.float32)), -1)
+    check_exact_bits_of(rows((300, 9), torch.bfloat16, 30.0, 1000.0), 0)
     check_gradients_of(rows((5, 100), torch.float64), -1)
     check_hessian_of(rows((2, 4), torch.float64, 1.0), -1)
 
@@ -94,6 +107,8 @@ def check_bits():
         for shape, axis in [((6, 3001), -1), ((5, 700, 4), 1), ((900, 33), 0), ((40, 3), 1)]:
             check_bits_of(rows(shape, dtype), axis, alone)
         check_bits_of(with_special_rows(rows((6, 500), dtype)), -1, alone)
+        if dtype != torch.float64:
+            check_exact_bits_of(with_special_rows(rows((6, 3001), dtype)), -1)
         for scale, offset in [(40, 16384), (40, -16384), (500, 1e6), (100, 2.5e6), (1e8, 1e9), (1e4, 0)]:
             if dtype != torch.float16 or offset + 5 * scale < 6e4:
                 check_bits_of(rows((4, 1000), dtype, scale, offset), -1, alone, ["softmax"])
@@ -265,6 +280,8 @@ def check_refused():
     )
     assert_raises(TypeError, "axis is None: expected an int", lambda: distributed.softmax(x, axis=None))
     assert_raises(IndexError, "axis 2 is out of bounds", lambda: distributed.softmax(x, axis=2))
+    words = "method is 'split': expected 'auto' or 'exact'"
+    assert_raises(ValueError, words, lambda: distributed.softmax(x, method="split"))
     assert_raises(TypeError, "complex64", lambda: distributed.softmax(x.to(torch.complex64)))
     if RANKS == 1:
         return
@@ -274,10 +291,13 @@ def check_refused():
     for other in (x[:3], x.double(), x.T.contiguous(), x[:, :, None]):
         distributed.softmax(x[:1])  # so that x is new for both ranks
         begun = time.monotonic()
-        words = "expected one type on all ranks, and one shape except along the axis, *"
+        words = "expected one type and method on all ranks, and one shape except along the axis, *"
         assert_raises(ValueError, words, lambda o=other: distributed.softmax(o if RANK == 1 else x))
         assert time.monotonic() - begun < TIMEOUT
         distributed.softmax(x)
+    method = "exact" if RANK == 1 else "auto"
+    distributed.softmax(x[:1])
+    assert_raises(ValueError, "by method 'exact'", lambda: distributed.softmax(x, method=method))
 
 
 def check_changed_alone():
