@@ -1165,6 +1165,10 @@ def normalizer(
         The call runs on the array's device, the CPU or a GPU. It does not change the array.
     axis : int, tuple of ints, or None
         The axis or axes that form a row. The last axis by default; None means all axes.
+    method : str
+        As softmax takes it, except naive. exact gives states in place of pairs: m, the
+        number of elements equal to m, and the sum of the other exponentials in two
+        doubles.
     where : array of bool that broadcasts to the array, optional
         False excludes an element. The result is as if the element did not exist.
     scale : float, or array that broadcasts with length 1 along axis
@@ -1182,7 +1186,7 @@ def normalizer(
 
     Returns
     -------
-    float64 array of the input's kind. Its shape is the input's shape without axis, followed by 2
+    float64 array of the input's kind. Its shape is the input's shape without axis, followed by 2, or by 4 for exact
         A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays
         on a GPU give a DeviceArray.
         A row with a NaN has (nan, nan). A row with +inf and no NaN has (inf, nan). A row
@@ -1294,11 +1298,12 @@ def merge(
     stream: Any = None,
 ) -> Any:
     """Merges packed states of rows along axis, and with the states in `other`, if it is given.
-    An array of states has the rows' shape, followed by 5, and is float64
-    (csrc/api/packed.h).
+    An array of states has the rows' shape, followed by 5 (csrc/api/packed.h), or by 4 for
+    states of `exact` (csrc/api/rounding.h), and is float64.
 
-    gives: 'packed' for states, 'pair' for the pairs that finish takes, 'm' or 'd' for one
-    number a row. d is sum(exp(x - m)) of rows of type `dtype`, by default float64.
+    gives: 'packed' for states, 'pair' for the pairs that finish takes (states of `exact` have
+    none: finish takes them as they are), 'm' or 'd' for one number a row. d is
+    sum(exp(x - m)) of rows of type `dtype`, by default float64.
     """
 
 def pack(

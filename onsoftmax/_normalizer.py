@@ -150,7 +150,7 @@ class Normalizer(Generic[_Kind]):
             raise ValueError(f"other is of {other.dtype} rows: expected this Normalizer's type, {self.dtype}")
         if self.method != other.method:
             raise ValueError(
-                f"other has method {other.method!r}: expected this Normalizer's, {self.method!r}"
+                f"other has method {other.method!r}: expected this Normalizer's method, {self.method!r}"
             )
         packed = _core.merge(self.packed, other=other.packed, stream=stream)
         return Normalizer(packed, self.axis, self.scale, self.dtype or other.dtype)
@@ -439,9 +439,9 @@ class Normalizer(Generic[_Kind]):
         """The Normalizer of packed states that are stacked along an axis. They are merged at once.
 
         `axis` is an int, a tuple of ints, or None for all axes. It does not count the last dimension, which
-        has length 5, or 4 for ``method="exact"``. An axis out of bounds raises AxisError. If the axis has length 0, the result is the
-        state of empty rows. `row_axis`, `scale` and `dtype` are the axis, scale and dtype of `from_packed`.
-        The other errors are as in `from_packed`.
+        has length 5, or 4 for ``method="exact"``. An axis out of bounds raises AxisError. If the axis has
+        length 0, the result is the state of empty rows. `row_axis`, `scale` and
+        `dtype` are the axis, scale and dtype of `from_packed`. The other errors are as in `from_packed`.
 
         Examples
         --------
@@ -472,8 +472,9 @@ class Normalizer(Generic[_Kind]):
 
         `shape` is the shape of the rows, without axis: an int, a tuple or a list. The rows have the library
         and the device of the array `like`, and its type unless `dtype` gives another one. `axis`, `method`
-        and `scale` are as in `normalizer`. A negative length raises ValueError. TypeError is raised for a `like` that
-        `onsoftmax.softmax` does not take, and for an `axis` or a `dtype` that `from_packed` does not take.
+        and `scale` are as in `normalizer`. A negative length raises ValueError. TypeError is raised for a
+        `like` that `onsoftmax.softmax` does not take, and for an `axis` or a `dtype` that
+        `from_packed` does not take.
 
         Examples
         --------

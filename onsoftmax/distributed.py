@@ -59,9 +59,9 @@ def softmax(
     axis : int
         The axis that is cut.
     method : str
-        auto, or exact on all ranks. exact gives the exact results of the whole rows, rounded once: the bits of
-        ``onsoftmax.softmax(..., method="exact")``, for any number of ranks. It reads the part once more and
-        computes in two doubles. Its states have 32 bytes. float64 has no such method.
+        auto, or exact on all ranks. exact gives the exact results of the whole rows, rounded once. They have
+        the bits of ``onsoftmax.softmax(..., method="exact")``, for any number of ranks. It reads the part
+        once more and computes in two doubles. Its states have 32 bytes. float64 has no such method.
 
     Returns
     -------

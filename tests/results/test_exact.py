@@ -135,7 +135,7 @@ def test_what_rows_in_parts_refuse():
     row = ons.normalizer(x, method="exact")
     with pytest.raises(ValueError, match="method is 'fused': expected 'auto' or 'exact'"):
         ons.normalizer(x, method="fused")
-    with pytest.raises(ValueError, match="other has method 'auto': expected this Normalizer's, 'exact'"):
+    with pytest.raises(ValueError, match="other has method 'auto': expected this Normalizer's method"):
         row.merge(ons.normalizer(x))
     for call in (lambda: ons.normalizer([1.0, 2.0], method="exact"), lambda: row.softmax(np.float64([1]))):
         with pytest.raises(ValueError, match="method 'exact' takes and gives float32, float16 and bfloat16"):
