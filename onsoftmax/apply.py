@@ -155,7 +155,7 @@ def _on_disk(compute: Compute, x: NpyFile, y: NpyFile, lengths: list[int], nativ
 def _through_memory(
     source: str, target: str, axis: Axis, method: MethodName, dtype: str | None, scale: float
 ) -> None:
-    """For a stream, which cannot be read in pieces again."""
+    """apply() if one of the two is a stream: it holds the whole array in memory."""
     if source == "-":
         values = read_stdin()
     else:

@@ -93,7 +93,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
                          ons_plan *plan);
 
 /* Runs the plan. On a GPU it launches the plan on the problem's stream. `workspace` then is
- * plan->workspace_bytes of the GPU's memory, with any contents, which nothing else uses until the
+ * plan->workspace_bytes of the GPU's memory, with any contents. Nothing else may use it until the
  * plan is done. On the CPU it is NULL. If the status is not ONS_OK, y may hold anything. */
 ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *workspace);
 

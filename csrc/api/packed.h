@@ -65,8 +65,8 @@ ONS_INLINE double ons_far_exponential(double x, double c) {
     return ldexp(p, (int)(n - c));
 }
 
-/* A d relative to e^m is multiplied by the exponential of digits.h as two doubles, and the way back
- * divides by it. So the same d comes back. */
+/* A d relative to e^m is multiplied by ons_far_exponential, as two doubles. The way back divides by
+ * it, so the same d comes back. */
 ONS_INLINE ons_packed ons_packed_of(ons_pair pair) {
     ons_packed packed;
     double d = pair.d, low = 0.0, unit = ONS_DIGIT_UNIT;

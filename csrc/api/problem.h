@@ -106,8 +106,8 @@ typedef enum {
  *
  * ONS_STATISTIC is the sum of each row, as two doubles a row (stride 0 along the row): an ons_pair,
  * or for an operation that takes a gradient, the sum and what it rounded away. If it is given, it
- * is used as the row's, and x may be a part of the row. No element may be above its row's m. An
- * operation that selects writes it, if present.
+ * takes the place of the sum over x, and x may be a part of the row. No element may be above its
+ * row's m. An operation that selects writes it, if present.
  *
  * An operation that takes a gradient is the backward step of another operation. x is that
  * operation's result, ONS_GRADIENT is the loss's gradient of the result, and y is the loss's
@@ -157,9 +157,9 @@ typedef struct {
     const char *measured;
     ons_form form;
     ons_dtype compute;    /* the arithmetic's type: ONS_FLOAT32 or ONS_FLOAT64 */
-    bool in_double;       /* `exact`: elements have that type, but the arithmetic is in double */
+    bool in_double;       /* `exact`: elements are of type `compute`, the arithmetic is in double */
     bool x_direct;        /* x is read in place; otherwise tile by tile through a buffer */
-    bool y_direct;        /* y is written in place; otherwise likewise */
+    bool y_direct;        /* y is written in place; otherwise through a buffer too */
     bool stages_gradient; /* the gradient is not read in place */
     bool keeps_apart;     /* a row's exponentials are kept in scratch memory, not in y */
     bool whole_rows;      /* rows are processed one after the other, each as a whole */

@@ -53,9 +53,9 @@ ONS_INLINE bool ons_needs_anchor(double m) {
 }
 
 /* The integer c of a maximum m: ceil(m * log2(e)), without a call (adding 1.5 * 2^52 rounds to an
- * integer, unless there is excess precision). A row that gets an anchor has such a pair on the way.
- * For it, and for m = -inf, c stops a little above ONS_LARGEST_REFERENCE: so far that the smaller
- * of two elements at both ends gives 0. */
+ * integer, unless there is excess precision). A row that gets an anchor has such a pair first. For
+ * this pair, and for m = -inf, c is bounded where |m| is 2000 above ONS_LARGEST_REFERENCE. That is
+ * so far that the smaller of two elements at both ends gives 0. */
 ONS_INLINE double ons_reference(double m) {
     const double bound = ONS_LARGEST_REFERENCE + 2000.0;
     if (isnan(m)) return 0.0;

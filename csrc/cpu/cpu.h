@@ -18,7 +18,7 @@ typedef void ons_cpu_method(const ons_job *job);
 #include "../api/methods.def"
 #undef ONS_METHOD
 
-ons_cpu_method ons_cpu_digits; /* problem->sums, except for gradients */
+ons_cpu_method ons_cpu_digits; /* runs if problem->sums is set, except for gradients */
 
 /* run.c: bytes of workspace for a plan, and the run itself. */
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
@@ -37,8 +37,8 @@ static inline int64_t ons_candidates_room(const ons_plan *plan) {
     return (all ? plan->N : 2 * plan->k + BESIDE) + AT_ONCE;
 }
 
-/* Number of elements of a row that are compared with the bound at a time. If they stay in memory,
- * it is more than a tile, so that a good bound is known first. */
+/* Number of elements of a row that are compared with the bound at a time. If x is read in place,
+ * the number is larger than a tile, so that a good bound is known first. */
 static inline int64_t ons_taken_at_once(const ons_plan *plan) {
     return plan->x_direct && plan->form == ONS_ROW_FORM ? ONS_BLOCK : plan->tile;
 }

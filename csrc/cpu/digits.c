@@ -32,8 +32,8 @@ static bool has_near_elements(double m) {
     return m <= ONS_LARGEST_REFERENCE && m >= ONS_FAR_BELOW - ONS_LARGEST_REFERENCE;
 }
 
-/* Adds at most SIDE_BY_SIDE elements, `along` bytes apart. If they are near and lie side by side,
- * any number. */
+/* Adds n elements, `along` bytes apart: at most SIDE_BY_SIDE, unless they are near and lie side by
+ * side. */
 static void take_some(const ons_strip *strip, ons_packed *state, const char *x, int64_t along,
                       int64_t n) {
     const ons_dtype compute = strip->plan->compute;

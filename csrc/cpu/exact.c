@@ -13,8 +13,7 @@ typedef struct {
     bool log;      /* the results are logarithms */
     bool given;    /* the states of the rows are given */
     bool anchored; /* the maxima in the states are relative to the strip's anchors */
-    /* All elements of the strip, if its rows fit in one tile. A strip of longer rows has one row.
-     */
+    /* All elements of the strip, if its rows fit in one tile. Longer rows have a strip each. */
     ons_tile tile;
     double *e; /* room for the exponentials of a row, or NULL */
 } exact_job;
@@ -78,7 +77,7 @@ static ons_two_row row_in_two(const exact_job *job, int64_t i) {
     return row;
 }
 
-/* The row in two doubles, from when a result first needs it. */
+/* The row in two doubles. It is computed when a result first needs it. */
 typedef struct {
     bool known;
     ons_two_row row;
@@ -89,13 +88,13 @@ static void know(in_two *two, const exact_job *job, int64_t i) {
     two->known = true;
 }
 
-/* Results of n elements. Returns whether there are NaN, because a double cannot decide. */
+/* Computes n results. A result that a double cannot decide is NaN. Returns whether there is one. */
 static bool finish(const exact_job *job, const ons_rounded_row *row, float *y, const double *e,
                    const float *x, int64_t n) {
     return (job->log ? job->kernels->log_softmax : job->kernels->softmax)(row, y, e, x, n);
 }
 
-/* Replaces the NaN. */
+/* Replaces each NaN by the result from two doubles. */
 static void decide(const exact_job *job, const in_two *two, ons_rounding to, float *y,
                    const float *x, int64_t n) {
     for (int64_t j = 0; j < n; j++)

@@ -1,5 +1,5 @@
-/* fused.c - the row is read from memory once and stays in the caches. It finds the maximum, then
- * computes one exponential an element and adds them up, then finishes what it kept. Rows that
+/* fused.c - the row is read from memory once and stays in the caches. The method finds the maximum,
+ * then computes one exponential an element and adds them up, then finishes what it kept. Rows that
  * outgrow the caches give the same results, but slower. */
 #include "online.h"
 

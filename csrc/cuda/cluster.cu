@@ -1,7 +1,7 @@
 /* cluster.cu - the blocks of a thread-block cluster share one row through distributed shared memory
  * (sm_90 and later). Each warp holds its part in registers as in fused_block, and sends its (m, d)
- * to every block of the cluster (team/cluster.cuh). A block waits until all have arrived, and
- * merges them (statistic/merge.cuh).
+ * to every block of the cluster (team/cluster.cuh). A block waits until the pairs of all warps have
+ * arrived, and merges them (statistic/merge.cuh).
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at the largest cluster that the
  * GPU grants, with CLUSTER_THREADS threads of CLUSTER_CHUNKS chunks a block. Rows without gaps have
@@ -13,8 +13,8 @@
 #include "kernel/launch_packs.cuh"
 #include "team/strips_of_columns.cuh"
 
-/* The most threads of a block. A multiprocessor must hold WARPS warps. They are two blocks, or with
- * a gradient as many blocks of GRADIENT_THREADS as they fill. */
+/* The most threads of a block. A multiprocessor must hold WARPS warps. They form two blocks, or
+ * with a gradient blocks of GRADIENT_THREADS threads. */
 template <typename Ops, int WARPS>
 constexpr int MAX_THREADS =
     std::is_same_v<Ops, gradient_operations> ? GRADIENT_THREADS : WARPS / 2 * WARP;

@@ -1,5 +1,5 @@
 /* cluster_few_rows.cu - cluster, for so few rows that most of the GPU would be idle. Each row has
- * more blocks, and SHARERS warps of a block share what is one warp's part in cluster.cu: a warp
+ * more blocks, and SHARERS warps of a block share the part that one warp has in cluster.cu. A warp
  * with fewer elements is done sooner. The sharers exchange their maxima, then the sum of each lane,
  * and add up in the order of that one warp. So the bits are the same as in cluster.cu. */
 #include "kernel/held.cuh"
@@ -7,7 +7,7 @@
 #include "team/cluster.cuh"
 
 #if __CUDA_ARCH__ >= 900
-/* Lives in shared memory. SHARERS warps of a block share each part of a row; a block has at most
+/* SHARERS warps of a block share each part of a row and meet in shared memory. A block has at most
  * WARPS warps. A kernel calls near() once for each kind of part. */
 template <typename Real, int WARPS, int SHARERS>
 class cluster_of_sharers {
@@ -48,7 +48,7 @@ class cluster_of_sharers {
         return m;
     }
 
-    /* Returns the sum to the first warp of the part. */
+    /* All sharers get the sum. The first of them sends it (far). */
     __device__ Real near(const lifted_sum<Real> &mine) {
         const int lane = threadIdx.x % WARP;
         shared.of_lanes[warp_of_block()][lane] = mine.d;

@@ -1,8 +1,8 @@
-/* cluster_smem.cu - cluster, for longer rows without gaps. Their clusters need so many registers
- * that two could not share the multiprocessors, so each block has a multiprocessor to itself. A
- * warp keeps the exponentials of its first tiles in registers and the others in shared memory. Bulk
- * copies load the next row's elements there while this row's state is exchanged and its results are
- * written (smem.cuh). The clusters stay, and take one row after the other.
+/* cluster_smem.cu - cluster, for longer rows without gaps. Each block has a multiprocessor to
+ * itself, since two such clusters would need too many registers to share multiprocessors. A warp
+ * keeps the exponentials of its first tiles in registers and the others in shared memory. Bulk
+ * copies bring the next row's elements to shared memory while this row's state is exchanged and its
+ * results are written (rows/smem.cuh). Each cluster takes one row after the other.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at MAX_SMEM_TILES tiles a warp in
  * shared memory. */
@@ -61,8 +61,7 @@ __device__ __forceinline__ void hold_row(ons_operation operation, const Row &row
                                                                * to */
     so_far.sum.d = keep(kept, reference<Real>(m), x).value();
     Real m_of_slot = m;            /* lane i: the maximum that held[i] is relative to */
-    lifted_sum<Real> of_tile = {}; /* sum of a tile's slots so far: whole tiles are added to the
-                                    * state */
+    lifted_sum<Real> of_tile = {}; /* sum of a tile's slots so far; so_far gets whole tiles */
 #pragma unroll 1
     for (int slot = 0; slot < slots; slot++) {
         const auto tile = elements.next(begin_of(slot));

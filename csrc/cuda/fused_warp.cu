@@ -1,5 +1,5 @@
-/* fused_warp.cu - the row stays in the registers of one warp, or of a part of its lanes. This part
- * is the smallest that holds the row and still reads side by side. A block has several rows. Lanes
+/* fused_warp.cu - the row stays in the registers of one warp, or of a part of its lanes. The part
+ * is as small as it can be and still reads neighbouring addresses. A block has several rows. Lanes
  * exchange by shuffles alone. In the column form a lane has a whole row, and neighbouring rows lie
  * side by side. In packs a lane has four rows of up to 16 elements; two lanes share longer rows.
  *

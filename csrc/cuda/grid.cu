@@ -22,8 +22,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 1)
     int warps = gridDim.x * warps_of_block(),
         warp = blockIdx.x * warps_of_block() + warp_of_block();
     int64_t chunk = Form::template chunk<CLUSTER_CHUNKS>(warp);
-    int64_t chunks = (int64_t)warps * (CLUSTER_CHUNKS * Form::LANES_ALONG); /* in a tile of every
-                                                                             * block */
+    int64_t chunks = (int64_t)warps * (CLUSTER_CHUNKS * Form::LANES_ALONG); /* of all blocks */
     int64_t last = ((args.N + Rows::V - 1) / Rows::V - 1) / chunks * chunks;
     int turn = 0;
     for (int64_t first = 0; first < args.rows; first += Form::ROWS, turn ^= 1) {

@@ -83,7 +83,7 @@ static bool keeps_doubles(const ons_machine *machine, const ons_plan *plan) {
     return plan->N > plan->tile && 2 * plan->N * (int64_t)sizeof(double) <= machine->core_cache;
 }
 
-/* Whether whole strips of columns are processed one after the other (softmax_columns). */
+/* Whether whole strips of columns are processed one after the other (kernel/fused_columns.h). */
 static bool are_whole_columns(const ons_problem *problem, const ons_plan *plan) {
     if (plan->form != ONS_COLUMN_FORM) return false;
     int across = problem->dims - problem->reduced_dims - 1; /* a column form has this dimension */
@@ -225,7 +225,7 @@ static int64_t width_of_columns(const ons_problem *problem, const ons_plan *plan
 }
 
 /* Whether whole rows must be converted first. Otherwise they are used in x as they are. That
- * includes 16-bit rows, except short rows, which are processed as columns (softmax_short_rows). */
+ * includes 16-bit rows, except short rows, which are processed as columns (kernel/short.h). */
 static bool are_brought(const ons_problem *problem, const ons_plan *plan) {
     bool converted = ons_has_short_rows(plan) && problem->operand[ONS_X].dtype != plan->compute;
     return converted || problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype ||
@@ -237,7 +237,7 @@ static bool are_brought(const ons_problem *problem, const ons_plan *plan) {
 
 /* Whether whole rows are processed one after the other. Their elements lie side by side in y, and
  * have the compute type or 16 bits. Short rows, which are computed as columns, must also be a whole
- * number of elements apart; rows of packed records need not be. */
+ * number of elements apart, which rows in packed records may not be. */
 static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
     ons_dtype dtype = problem->operand[ONS_Y].dtype;
     int64_t size = ons_dtype_size(dtype);

@@ -13,10 +13,10 @@ typedef struct {
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
     bool is_16_bit;     /* Rows::IS_16_BIT: without gaps, with any mask and scale */
     bool widened;       /* 16-bit rows with float32 results */
-    bool whole_packs;   /* each is a whole number of packs */
+    bool whole_packs;   /* each row is a whole number of packs */
     bool contiguous;    /* rows without gaps, mask and scale, in the row form; of one type, or
                          * widened */
-    bool masked;        /* the same with any mask and scale */
+    bool masked;        /* the same with any scale and most masks */
     bool unaligned;     /* contiguous rows of at most 32 bits that are not all aligned */
     bool packed;        /* columns side by side, in the column form */
     bool gradient;      /* the operation takes a gradient */
@@ -55,8 +55,8 @@ static inline bool has_one_a_row(const gpu_row *row) {
  * make about one block or more for each multiprocessor. */
 int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit);
 
-/* Sets the blocks of a cluster and the warps of each. A multiprocessor has `room` warps.
- * As many of them as possible get elements of a row. The elements of a row fill `filled` warps.
+/* Sets the blocks of a cluster and the warps of each. A multiprocessor has room for `room` warps.
+ * As many of these warps as possible get elements. The elements of a row fill `filled` warps.
  * `twice`: a warp without elements costs double. */
 void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, bool twice,
                    ons_plan *plan);

@@ -22,7 +22,7 @@ static bool fits(ons_method method, const gpu_row *row, const ons_plan *plan) {
     return with_method(method, row, plan).method == method;
 }
 
-/* The thresholds of `auto` on a GPU. The measurements stand beside each choice, as x copy. */
+/* The thresholds of `auto` on a GPU. The measurements beside each choice are relative to a copy. */
 #define RESULTS "benchmarks/results/cuda-h200-2026-11-22.json on an NVIDIA H200: "
 enum {
     /* The most rows for each multiprocessor that get a block of several warps each, even if a warp
@@ -30,8 +30,8 @@ enum {
      * longer rows. */
     BLOCK_ROWS_A_MULTIPROCESSOR = 2,
     BLOCK_LONGER_ROWS_A_MULTIPROCESSOR = 8,
-    /* A block could hold rows of more bytes than this. They still go to a cluster if there are few:
-     * so few that the GPU has a multiprocessor for each of CLUSTER_BLOCKS_A_ROW blocks a row. */
+    /* Rows of more bytes than this go to a cluster, even if a block could hold them, if the GPU
+     * has a multiprocessor for each of CLUSTER_BLOCKS_A_ROW blocks a row. */
     CLUSTER_ROW_BYTES = 1 << 14,
     CLUSTER_BLOCKS_A_ROW = 4,
     /* The longest rows that go to a block although a cluster could hold them, in bytes of the
@@ -62,7 +62,7 @@ static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
 
 /* Whether `online` is faster than `split`. Both read and write as much. `split` divides the work
  * evenly, and `online` gives each block one row. For softmax of 16-bit rows `online` computes less.
- * If such rows begin between packs, the two are equally fast, and above ONLINE_ROW_16_BIT `online`
+ * If such rows begin inside a pack, the two are equally fast, and above ONLINE_ROW_16_BIT `online`
  * is slower (bfloat16 1023x262145). For other rows, the second read of `online` comes from L2 if
  * the rows in flight are not much larger than L2. */
 static bool online_is_ahead(const gpu_row *row, int64_t row_bytes, const ons_plan *plan) {
@@ -231,8 +231,8 @@ static bool is_contiguous(const ons_problem *problem) {
            (problem->extent[last] == 1 || has_no_gaps(problem, last));
 }
 
-/* Whether contiguous_gradients can: all three arrays have one type. A scale that is one number
- * multiplies the result. */
+/* Whether contiguous_gradients can take the rows: all three arrays have one type. A scale that is
+ * one number multiplies the result. */
 static bool is_contiguous_gradient(const ons_problem *problem) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y],
                       *gradient = &problem->operand[ONS_GRADIENT];
@@ -245,7 +245,8 @@ static bool is_contiguous_gradient(const ons_problem *problem) {
              gradient->stride[inner] == ons_dtype_size(gradient->dtype)));
 }
 
-/* Whether masked_rows can: rows without gaps along the axis, with any mask and scale. */
+/* Whether masked_rows can take the rows: without gaps along the axis, with any scale. The mask has
+ * no gaps either, or it is one byte for a whole row. */
 static bool is_masked(const ons_problem *problem) {
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
     const ons_operand *where = &problem->operand[ONS_WHERE];
@@ -281,7 +282,7 @@ static bool are_all_aligned(const ons_problem *problem, const ons_plan *plan) {
 /* Whether rows can be staged (staged.cuh), and gain by it: contiguous rows of one type, one after
  * the other, that begin at the same place in a pack in x and in y. If all rows begin and end with a
  * pack, only softmax of 16-bit rows gains, and only if rows are no multiples of 32 bytes, since
- * those meet in the same banks of shared memory. */
+ * such multiples meet in the same banks of shared memory. */
 static bool can_be_staged(const ons_problem *problem, const ons_plan *plan) {
     enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];

@@ -66,7 +66,7 @@ static int warp_chunks(const gpu_row *row) {
     return row->is_16_bit ? WARP_CHUNKS_16_BIT : WARP_CHUNKS;
 }
 
-/* The rows of the shapes for such a row in kernels.def. */
+/* The entry `rows` of the shapes in kernels.def that serve this row. */
 static ons_warp_rows shapes_of(const gpu_row *row) {
     return row->is_16_bit ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 }

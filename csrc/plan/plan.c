@@ -109,9 +109,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;
-    if (operation->gradient || operation->selects)
-        plan->measured = NULL; /* it was measured for
-                                * softmax */
+    if (operation->gradient || operation->selects) plan->measured = NULL; /* softmax was measured */
     plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;
 }

@@ -63,8 +63,8 @@ int ons_take_arguments(const ons_signature *takes, PyObject *const *args, Py_ssi
                        PyObject *names, PyObject *values[KEYWORDS]);
 /* The keywords that were given, except stream, as a new dict. */
 PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
-/* If the object is NULL, each leaves its result unchanged; the method becomes auto. For an unknown
- * method the error names the methods for the operation on the device. */
+/* If the object is NULL, the method becomes auto, the operation softmax, and the threads stay. For
+ * an unknown method the error names the methods for the operation on the device. */
 int ons_take_method(PyObject *object, ons_device device, ons_operation operation,
                     ons_method *method);
 int ons_take_threads(PyObject *object, int *threads);
@@ -86,8 +86,8 @@ typedef struct {
 /* From k, axis (which may be NULL) and the result of ons_take_axes. */
 int ons_take_selection(PyObject *plain_k, PyObject *axes, const ons_view *x,
                        const bool reduced[ONS_MAX_DIMS], ons_selection *selection);
-/* Turns x, whose owner it leaves, into a view of a result in C order, with k elements along the
- * axis. */
+/* Makes `result` a view of a result in C order: x's shape with k elements along the axis. It has no
+ * owner. */
 void ons_view_selected(const ons_view *x, const ons_selection *selection, ons_dtype dtype,
                        ons_view *result);
 

@@ -10,8 +10,8 @@ static int copy_view(const ons_caller *caller, ons_view *view) {
                : ons_gpu_copy_view(caller->module, caller->library, caller->stream, view);
 }
 
-/* Inputs must not change while out is written. Copies those that out overlaps, except x itself and
- * a gradient. */
+/* Inputs must not change while out is written. Copies each input that out overlaps, except x or a
+ * gradient if out is this very array. */
 static int keep_apart(const ons_caller *caller, ons_call_views *views) {
     const ons_view *out = &views->operand[ONS_Y];
     for (int role = 0; role < ONS_OPERANDS; role++) {
@@ -173,7 +173,7 @@ static int take_others(operation_call *call) {
     return 0;
 }
 
-/* Puts all of them in the order of one stream. */
+/* Puts all operands in the order of one stream. */
 static int join_operands(operation_call *call) {
     const ons_view *const operand = call->views.operand, *const x = &operand[ONS_X];
     void *stream = call->caller.stream;

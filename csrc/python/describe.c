@@ -63,8 +63,8 @@ static int take_device(PyObject *object, ons_device *device, const ons_gpu **gpu
     return -1;
 }
 
-/* The views of the array, or of an array of the shape, and of its result; and the GPU that is
- * named. */
+/* Makes views of the array, or of an array of the given shape, and of its result. Finds the GPU
+ * that is named. */
 static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYWORDS], ons_view *x,
                       ons_view *y, const ons_gpu **gpu) {
     const ons_caller caller = {.module = module};

@@ -217,7 +217,7 @@ static PyObject *new_like(const ons_view *like, PyArray_Descr *descr) {
     return array;
 }
 
-/* A NumPy array of that shape. If the array behind it has this shape, also in its memory order. */
+/* A NumPy array of like's shape. `own_shape`: it also gets the memory order of the array behind. */
 static int new_numpy(ons_module *module, const ons_view *like, bool own_shape, ons_dtype dtype,
                      ons_view *view) {
     npy_intp shape[ONS_MAX_DIMS];

@@ -129,7 +129,7 @@
     "float64 array of the input's kind. Its shape is the input's shape without axis, "      \
     "followed by 2, or by 4 for exact\n"
 
-/* Its own part has everything. */
+/* The operation's own part of the docstring has everything. */
 #define PARAMETERS_OF_TOPK ""
 
 #define KINDS                                                                                  \

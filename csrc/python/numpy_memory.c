@@ -13,9 +13,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* LARGE is the smallest size of such results. From there on malloc asks the system for each and
- * gives it back (M_MMAP_THRESHOLD stops at 32 MiB, and its heap is not aligned for huge pages).
- * Then the size of a huge page, the number of kept blocks, and the largest kept block. */
+/* LARGE is the smallest size of such results. From 32 MiB on, where M_MMAP_THRESHOLD stops, malloc
+ * asks the system for each block and gives it back. Its heap is not aligned for huge pages. KEPT is
+ * the number of kept blocks. */
 enum { LARGE = 1 << 23, HUGE_PAGE = 1 << 21, KEPT = 2 };
 static const size_t LARGEST_KEPT = (size_t)1 << 28;
 

@@ -137,7 +137,7 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     ons_no_view(&other);
     if (ons_take(&caller, args[0], ONS_STATISTIC, &x, &caller.library) < 0) goto done;
     if (pairs && Py_IS_TYPE(args[0], (PyTypeObject *)module->device_array)) {
-        /* The caller drops them. The states now keep alive what they were computed from. */
+        /* The caller drops the pairs. The states now keep alive what they were computed from. */
         x.held = ((ons_device_array *)args[0])->held;
         Py_XINCREF(x.held);
     }

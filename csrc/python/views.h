@@ -121,7 +121,7 @@ void ons_raise_by_operator(PyObject *by_operator);
 void ons_no_view(ons_view *view);
 void ons_release_view(ons_view *view);
 
-/* The type of a NumPy array. TypeError, naming `what`, if it is none of ours. */
+/* The type of a NumPy dtype. TypeError if it is none of ours. */
 int ons_dtype_of_numpy(ons_module *module, PyArray_Descr *descr, ons_dtype *dtype);
 /* A new reference to NumPy's dtype of a type. TypeError for bfloat16 without ml_dtypes. */
 PyArray_Descr *ons_numpy_dtype(ons_module *module, ons_dtype dtype);
@@ -207,7 +207,7 @@ int ons_torch_written(ons_module *module, PyObject *tensor);
 
 /* ------- gpu.c ------- */
 
-/* RuntimeError unless the GPU exists and this build has CUDA. */
+/* RuntimeError without CUDA, driver or any GPU. ValueError if no GPU has this number. */
 int ons_check_gpu(ons_module *module, int gpu);
 /* ValueError unless every element lies at a multiple of its size, which a GPU needs. */
 int ons_check_alignment(const char *name, const ons_view *view);
@@ -247,14 +247,14 @@ int ons_take_stream(PyObject *object, void **stream);
 PyObject *ons_new_device_array(ons_module *module, int gpu, void *stream, ons_dtype dtype, int ndim,
                                const int64_t *shape);
 void ons_view_device_array(PyObject *array, ons_view *view);
-/* Keeps alive what the array needs of those from which it was computed, if it is a DeviceArray: see
- * device_array.c. */
+/* If the array is a DeviceArray, it keeps alive the capsules of the arrays from which it was
+ * computed, and its stream (device_array.c). */
 int ons_device_array_keep(ons_module *module, PyObject *array, PyObject *stream_owner,
                           const ons_view *const from[], int count);
 
 /* ------- exchange.c: any array -> view, and the result -> the caller's own type ------- */
 
-/* TypeError for a list, or lists in it, of Dask arrays. */
+/* TypeError for a list of Dask arrays, or for lists that contain them. */
 int ons_check_list(ons_module *module, PyObject *object);
 /* On a GPU, an array without a stream of its own is made ready on the caller's. */
 int ons_take(const ons_caller *caller, PyObject *object, ons_role role, ons_view *view,
@@ -288,7 +288,7 @@ PyObject *ons_hand_over(ons_module *module, ons_library library, PyObject *given
 
 /* ------- operands.c ------- */
 
-/* A mask on x's device. view->owner is NULL if the mask excludes nothing. */
+/* A mask on x's device. view->owner stays NULL for where=True on a GPU. */
 int ons_take_mask(const ons_caller *caller, PyObject *object, const ons_view *x, ons_view *view);
 /* A number in *number with view->owner NULL, or a view; on the CPU a view of float64. */
 int ons_take_scale(const ons_caller *caller, PyObject *object, const ons_view *x, ons_view *view,

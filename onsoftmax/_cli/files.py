@@ -31,8 +31,8 @@ Box = tuple[slice, ...]
 # More bytes than any header that NumPy reads.
 HEADER_BYTES = 1 << 16
 
-# The temporary file's name begins with at most this many characters of OUT's name, so it fits where OUT's
-# does.
+# The temporary file's name begins with at most this many characters of OUT's name. So it is not too long
+# for the file system.
 NAME_BEGINS = 30
 
 
@@ -106,7 +106,7 @@ class NpyFile:
         return array
 
     def write(self, box: Box, array: Array) -> None:
-        """Writes an array of the file's type and order in the place of such a box."""
+        """Writes an array, of the file's type and order, to the place of a box like read's."""
         memory, offset = self._memory(array), self._offset(box)
         with _said_of(self.path):
             while memory:
@@ -298,7 +298,7 @@ def output(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: boo
 @contextmanager
 def written(path: str) -> Iterator[BinaryIO]:
     """A stream whose bytes replace the file `path` if the context ends well. A pipe, a terminal or another
-    file that is not regular gets them as they come. Raises CommandError that names the file."""
+    file that is not regular gets them as they come. Raises CommandError, with the file's name."""
     with _said_of(path), ExitStack() as stack:
         if os.path.exists(path) and not os.path.isfile(path):
             yield stack.enter_context(open(path, "wb"))

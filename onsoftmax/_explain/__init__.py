@@ -42,7 +42,7 @@ OPERATIONS = {
     "softmax_backward": _OF_A_GRADIENT,
     "log_softmax_backward": _OF_A_GRADIENT,
 }
-# An operation that takes the argument.
+# For an argument, an operation that takes it.
 _TAKES = {"k": "softmax_topk", "grad": "softmax_backward"}
 LONGEST = 4096  # elements of a row; each element has steps of its own
 
@@ -77,7 +77,7 @@ def _take_row(row: Any, dtype: Any, name: str = "the row") -> Array:
 
 
 def _check_name(what: str, name: Any, known: Iterable[str]) -> None:
-    """ValueError if the name is not known. `what` is the argument, and of which operation."""
+    """ValueError if the name is not known. `what` says which argument it is."""
     if isinstance(name, str) and name in known:
         return
     near = difflib.get_close_matches(str(name), known, 1)

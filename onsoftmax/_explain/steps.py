@@ -28,7 +28,7 @@ def floats(values: Array) -> Floats:
 class Row:
     """A row on its way: which tiles it has, what has been read and written, and the steps so far.
 
-    `k` is that of softmax_topk. `grad` is the second row of an operation that takes a gradient, else empty.
+    `k` is softmax_topk's argument. `grad` is the second row if the operation takes a gradient, else empty.
     """
 
     def __init__(self, operation: str, x: Array, grad: Array, k: int, tile: int, parts: int) -> None:
@@ -71,7 +71,7 @@ class Row:
         return larger(self.wide[start:stop]) if self.anchor else state[0]
 
     def exponentials(self, where: slice, state: State) -> Floats:
-        """exp(x - m) of each element: its pair, moved to the maximum of `state`."""
+        """exp(x - m) of each element: the d of its pair after the pair is moved to the maximum of `state`."""
         each = [self.pair_of(slice(j, j + 1)) for j in range(where.start, where.stop)]
         return tuple(_core.pair_d(_core.pair_merge(pair, _at(state))) for pair in each)
 
@@ -125,7 +125,7 @@ def _at(state: State) -> State:
 
 
 def _rescale(before: State, after: State) -> float:
-    """exp(m before - m after): a d of 1 becomes this."""
+    """exp(m before - m after): d is multiplied by it."""
     return _core.pair_d(_core.pair_merge(_core.pair_of((before[0],), False), _at(after)))
 
 

@@ -1,6 +1,7 @@
-"""The steps of exact: results in double and Ziv's test, then two doubles for a result that is not decided.
+"""The steps of exact: results in double and Ziv's test. A result that is not decided then takes two
+doubles.
 
-csrc/api/rounding.h has the same steps. Here Python's decimal numbers find what two doubles hold there.
+csrc/api/rounding.h has the same steps. It calculates with two doubles, this file with decimal numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from .record import Floats
 from .steps import Row, maximum
 from .textbook import larger
 
-ERROR = 2.0**-48  # of a result in double, relative. docs/how-it-works.md adds it up
+ERROR = 2.0**-48  # largest relative error of a result in double. docs/how-it-works.md adds it up
 FAR_BELOW = 2.0**-1000  # rounds to 0 in every type
-# The bits of a number, the exponent of the least number, the exponent from which on it is infinity.
+# The bits of a significand, the exponent of the least number, the exponent of the least infinite power of 2.
 TYPES = {"float32": (24, -149, 128), "float16": (11, -24, 16), "bfloat16": (8, -133, 128)}
 # log(1 + s) needs 100 digits for an s of 1e-46. ROUND_05UP never rounds to the middle of two results.
 DIGITS = decimal.Context(prec=100, rounding=decimal.ROUND_05UP)
@@ -87,7 +88,7 @@ def _decide(row: Row, m: float, undecided: list[slice]) -> None:
     with decimal.localcontext(DIGITS):
         whole, least = slice(0, len(row.x)), Decimal(FAR_BELOW)
         read = row.read(whole, first=True)
-        # elements far below all results count by their sign alone
+        # a tiny term only shows on which side a sum lies, and 2^-1000 shows it too
         terms = (max((Decimal(x) - Decimal(m)).exp(), least) for x in read if math.isfinite(x))
         d = sum(terms, Decimal(0))
         row.add("two_sum", whole, read=read, m=m, d=float(d), two_doubles=as_two(d))

@@ -22,7 +22,7 @@ def larger(x: Array) -> float:
 
 def textbook(operation: str, x: Array, grad: Array, axis: int = -1) -> tuple[Array, Array]:
     """The result of an operation on rows, in their own type, and the sizes that errors are relative to.
-    softmax_topk is here softmax."""
+    For softmax_topk it is the whole softmax."""
     with np.errstate(all="ignore"):
         if operation.endswith("_backward"):
             y = x if operation == "softmax_backward" else np.exp(x)

@@ -49,7 +49,7 @@ def _memory(trace: Record, step: Step) -> str:
 
 
 def _cells(name: str, row: Floats, step: Step, written: Floats) -> str:
-    """A row's cells. The new numbers stand in the place of the old."""
+    """A row's cells. Numbers that the step writes replace the old ones."""
     whole = len(row) <= WHOLE_ROW
     cells = []
     for j in range(len(row)) if whole else range(step.start, step.stop):

@@ -18,7 +18,7 @@ def _list(values: Sequence[float]) -> str:
 
 
 def doubles(*values: float | None) -> str:
-    """Doubles, with more digits than 2^-48 of them needs."""
+    """Doubles with 16 digits, which show an error of 2^-48."""
     return " ".join(f"{value:.16g}" for value in values if value is not None)
 
 

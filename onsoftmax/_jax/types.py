@@ -23,8 +23,8 @@ def result(shape: tuple[int, ...], dtype: Any, like: Array) -> Any:
 
 
 def aligned(*arrays: Array | None) -> list[Any]:
-    """The arrays, so that each varies along all axes along which any of them varies. If an array did not vary
-    along an axis, its gradient is added up over this axis."""
+    """Makes each array vary along every axis along which one of them varies. If an array did not vary along
+    an axis, its gradient is added up over this axis."""
     along = [frozenset() if array is None else _varying(array) for array in arrays]
     everywhere = frozenset().union(*along)
     return [

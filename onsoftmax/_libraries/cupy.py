@@ -13,7 +13,7 @@ _Description = tuple[Any, int, tuple[int, ...], Any, str, bool, int, "int | None
 
 
 def cupy_array(array: Any, role: int) -> _Description:
-    """The array as ons_view_described takes it. DLPack would cost more, and must be asked for order."""
+    """The array as ons_view_described takes it. DLPack would cost more and need a stream."""
     cupy = sys.modules["cupy"]
     if role in (X, SCALE) and array.dtype.kind in "iub":
         with array.device:

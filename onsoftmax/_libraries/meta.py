@@ -17,8 +17,8 @@ def has_no_values(array: Any) -> bool:
 
 
 def as_planned(tensor: Any, dtype: Any, device: Any) -> tuple[Any, Any, Any]:
-    """The arguments of a plan in the tensor's place: an array without memory, or the tensor's shape, with a
-    type and a device."""
+    """What a plan takes instead of the tensor: an array without memory or only the shape, then a type
+    and a device."""
     torch = sys.modules["torch"]
     shape = tuple(map(int, tensor.shape))
     own = tensor.dtype if tensor.dtype.is_floating_point else torch.get_default_dtype()

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, NoReturn
 
 
 class ByOperator(NamedTuple):
-    """The core gets this instead of an array that is more than its values, or whose use a mode must see.
+    """The core gets this instead of an array that has more than values (a gradient, say), or whose use a mode
+    must see.
     `module` has operators that take the array. A function without such an operator raises `error`."""
 
     module: str | None

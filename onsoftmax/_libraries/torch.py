@@ -51,7 +51,7 @@ def torch_knowledge() -> tuple[Any, ...]:
 
 def _increment_version(torch: Any) -> Callable[[tuple[Any, ...]], None]:
     """The function that tells autograd that tensors were written to. torch.autograd.graph.increment_version
-    calls a C function, at twice its cost. Both take tuples only in later versions of torch."""
+    only calls a C function, and takes twice as long. Both take tuples only in later versions of torch."""
     try:
         inner: Callable[[tuple[Any, ...]], None] = torch._C._increment_version
         inner(())

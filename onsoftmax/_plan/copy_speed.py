@@ -21,7 +21,7 @@ ROUNDS = 5
 
 
 def last_level_cache() -> int:
-    """Its size in bytes. 32 MiB if the system does not tell it."""
+    """The size of the last-level cache in bytes. 32 MiB if the system does not tell it."""
     sizes = [p.read_text().strip() for p in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     units = {"K": 2**10, "M": 2**20}
     return max((int(s[:-1]) * units[s[-1]] for s in sizes if s[-1:] in units), default=2**25)

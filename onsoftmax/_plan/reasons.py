@@ -15,7 +15,7 @@ READS_CACHE = "reads again from L2"
 PAST_CACHES = "writes past the caches"
 FITS_CACHES = "the array fits the caches"
 
-MOST_ROWS, MOST_ELEMENTS = 2**20, 2**31  # of the plans that are compared to explain a tie
+MOST_ROWS, MOST_ELEMENTS = 2**20, 2**31  # the largest plans that are compared to explain a tie
 
 Facts = dict[str, Any]
 

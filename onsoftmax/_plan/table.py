@@ -24,7 +24,7 @@ class Table:
 
 
 def number(value: float | None) -> str:
-    """Six decimals, or six digits if the decimals would say little. Nothing for None."""
+    """Six decimals, or six digits if the decimals would say little. The empty string for None."""
     if value is None:
         return ""
     if value == 0 or not math.isfinite(value):

@@ -28,7 +28,7 @@ def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
                 values[place] = _mapped_first(values[place], dim, info.batch_size)
         ndim = values[0].ndim - 1
         values[first] = axes_from_end(values[first], ndim)
-        if ndim == 0:  # a row of one element each
+        if ndim == 0:  # each row is one element
             values[first] = [-1]
             values[:first] = [x.unsqueeze(-1) if isinstance(x, Tensor) else x for x in values[:first]]
         # to match the first array, a mapped value gets its missing axes after the mapped axis
@@ -85,7 +85,7 @@ class _Differentiable:
         self.scale, self.widens = arrays_of(name) + 2, name in _WIDENED
         self.run, on_memory, below = self._runner(), implementation(name), self.below
         needs, backward = GRADIENTS[name]
-        behind = 1 + arrays_of(name)  # the keywords and the arrays
+        behind = 1 + arrays_of(name)  # the axes' place, behind the keywords and the arrays
 
         class Steps:
             @staticmethod
@@ -119,13 +119,13 @@ class _Differentiable:
         # grad_fn shows this name.
         title = "".join(word.capitalize() for word in name.split("_"))
         function = type(torch.autograd.Function)(f"Onsoftmax{title}", (Steps, torch.autograd.Function), {})
-        # Not Function.apply: it inspects forward's parameters, which takes longer than all else. It also goes
-        # through the transforms of torch.func, which have had their turn here.
+        # Function.apply would inspect forward's parameters, which takes longer than all else. It would also
+        # start the transforms of torch.func, which are done by now.
         base: Any = super(torch.autograd.Function, function)
         self.apply = base.apply
 
     def _runner(self) -> Callable[..., Any]:
-        """The operator without its gradient. If the tensors are plain memory, the work itself."""
+        """The operator without its gradient. Plain tensors go straight to the core."""
         on_memory, below = implementation(self.name), self.below
 
         def run(*given: Any, **keywords: Any) -> Any:

@@ -1,8 +1,8 @@
 """Functions of the C core inside torch.compile, which cannot look into them. Its graphs use the functions of
 onsoftmax.torch in their place.
 
-torch._dynamo, the tracer, must be told so. Its import takes seconds. torch imports it at the first
-compilation, and it is told then.
+torch._dynamo, the tracer, must be told about these functions. Its import takes seconds, so it is told when
+torch imports it: at the first compilation.
 """
 
 from __future__ import annotations

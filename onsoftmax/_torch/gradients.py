@@ -17,8 +17,8 @@ again: dict[str, Callable[..., Any]] = {}
 
 
 class Call:
-    """What a backward step has of the call: the arrays that it needs, and the axes, mask and scale of the
-    call, which its own calls take too."""
+    """What a call keeps for its backward step: the arrays that the step needs, and the call's axes, mask and
+    scale. The operators that the step calls take them too."""
 
     def __init__(self, ctx: Any) -> None:
         self.keywords, self.axes, self.dtype, arrays = ctx.call
@@ -100,7 +100,7 @@ def in_step(name: str, grad: Tensor, change: Tensor, output: Tensor) -> tuple[Te
 
 
 def terms(name: str, g: Tensor, v: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """The terms that each row adds up to of_g and of_v."""
+    """The terms of two sums over each row: of_g and of_v."""
     return g if name == "log_softmax_backward" else g * p, v * p
 
 

@@ -154,8 +154,8 @@ def _check_broadcast(name: str, array: Tensor, x: Tensor, one_along: Sequence[in
 
 
 def _check(x: Tensor, axes: Sequence[int], others: Sequence[Any], grad: Tensor | None = None) -> list[int]:
-    """The result of axes_from_end. The call is checked as a call on arrays with values. `others` are the mask
-    and the scale."""
+    """Checks a call as the core checks a call on arrays with values. Returns the result of axes_from_end.
+    `others` are the mask and the scale."""
     where, scale = (*others, None, None)[:2]
     number = scale is not None and scale.ndim == 0
     for name, array in (("where", where), ("scale", None if number else scale), ("grad", grad)):

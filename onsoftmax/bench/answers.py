@@ -26,7 +26,7 @@ def type_limits(dtype: str) -> tuple[float, float]:
 
 
 def _wide(x: Array) -> Array:
-    """float64. For a float64 input long double."""
+    """The input as float64. A float64 input becomes long double."""
     return x.astype(np.longdouble if x.dtype == np.float64 else np.float64)
 
 

@@ -20,7 +20,7 @@ from .case import Case
 
 PEERS = ("scipy", "numpy", "torch", "onnxruntime")
 FORWARD = ("softmax", "log_softmax", "logsumexp")
-# The operations of the peers that do not have all.
+# The operations that a peer has. A peer that is not here has all of them.
 HAVE = {
     "scipy": FORWARD,
     "onnxruntime": ("softmax", "log_softmax"),
@@ -41,7 +41,7 @@ class Contestant:
     line: str
     """The expression that is timed."""
     names: Callable[..., dict[str, Any]]
-    """Makes the names in `line` from the arrays of a case: x, y, `grad` and what else it has."""
+    """Makes the names in `line` from the arrays of a case: x, y, `grad` and others."""
     into: bool
     """Whether it writes into the output array. If not, it chooses the memory of its result."""
     compiles: bool = False
@@ -69,7 +69,7 @@ def installed(module: str) -> Any:
 
 
 def our_line(case: Case, method: str = "auto", out: bool = False, extra: str = "") -> str:
-    """The call of ours, as `function`."""
+    """The expression that calls our operation by the name `function`."""
     arrays = "grad, x" if case.backward else f"x, {case.k}" if case.k else "x"
     options = (f", method='{method}'" if method != "auto" else "") + (", out=y" if out else "") + extra
     return f"function({arrays}, {case.axis}{options})" + (".values" if case.k else "")

@@ -38,7 +38,8 @@ def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
     for method in methods:
         line = our_line(case, method, into, extra)
         yield Contestant(method, "ours", line, lambda t: {"function": function, **t}, into)
-    # In a graph each new result lies in the caches, where the last result lay, like the peers' results.
+    # In a graph a call without `out` writes where the last result lay, which is in the caches. The peers'
+    # calls do so too.
     if case.in_graph and "auto" in methods and into:
         line = our_line(case, extra=extra)
         yield Contestant("auto, no out=", "ours", line, lambda t: {"function": function, **t}, False)

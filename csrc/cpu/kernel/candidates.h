@@ -7,7 +7,7 @@
 
 #include "vectors.h"
 
-/* Elements that are compared before looking at the first: a bit each. */
+/* Number of elements that are compared at once. The result has a bit for each. */
 enum { AT_ONCE = 64 };
 
 /* A bit for each of the first AT_ONCE of n elements that is above the limit. */
@@ -76,8 +76,8 @@ typedef struct {
 } bound;
 
 /* A number that k to `most` of n elements are above, if it exists, or else the k-th largest itself.
- * At least k elements are above low, and fewer above high. It halves the interval, but begins near
- * the high end, since most numbers are far below. */
+ * At least k elements are above low, and fewer than k above high. It halves the interval, but
+ * begins near the high end, since most numbers are far below. */
 static bound divide(const T *x, int64_t n, int64_t k, int64_t most, T low, bound high) {
     int64_t below = key(low), above = key(high.least);
     uint64_t step = (uint64_t)1 << (BITS == 32 ? 20 : 49);
@@ -165,11 +165,11 @@ ONS_ALWAYS void copy_element(elements to, int64_t at, elements from, int64_t i) 
     to.places[at] = from.places[i];
 }
 
-/* Elements that are ordered at a time. Their number would be mispredicted. */
+/* Number of elements that are ordered at a time. The exact number would be mispredicted. */
 enum { BESIDE = 8 };
 
-/* For each of n numbers, counts the numbers above it, in the bits of `counts`. n is a multiple of
- * vectors * WIDTH. It processes `vectors` vectors at a time, a constant. */
+/* For each of n numbers, counts the numbers above it, in the bits of `counts`. It processes
+ * `vectors` vectors at a time, a constant, and may write counts past the n. */
 ONS_ALWAYS void count_for_each(T *counts, const T *x, int64_t n, int64_t vectors) {
     for (int64_t l = 0; l < n; l += vectors * WIDTH) {
         VEC own[4], above[4];

@@ -16,8 +16,8 @@ ONS_ALWAYS T *kept_strip(const ons_run_of_columns *run, int64_t turn) {
     return (T *)run->kept + CACHE_LINE + turn * run->N * run->pitch;
 }
 
-/* Whether the rows of `next` begin where the rows of `at` end. These must have at least a cache
- * line. */
+/* Whether the rows of `next` begin where the rows of `at` end. The rows of `at` must have at least
+ * a cache line. */
 ONS_ALWAYS bool is_continued_by(const ons_columns *at, const ons_columns *next) {
     return next->width > 0 && at->width >= CACHE_LINE &&
            next->y == at->y + at->width * (int64_t)sizeof(T);
@@ -55,7 +55,7 @@ static ONS_APART VEC products(VEC a, const char *of_column) {
 }
 
 /* take_at loads vector i of a row of x, with each column times its own scale if there are any.
- * put_at stores one to y. */
+ * put_at stores a vector to y. */
 ONS_ALWAYS VEC take_at(const char *x, int64_t i, int64_t width, ons_dtype as, ons_change by,
                        const scales *each) {
     const char *from = x + i * size_as(as), *where = by.where.data;

@@ -52,7 +52,7 @@ ONS_ALWAYS void exponentials_beside(VEC *x, int64_t count, reference reference) 
 #else
     EACH x[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_HIGH), x[k]);
     EACH r[k] = V(fnma)(r[k], V(set)((T)ONS_LN2_LOW), x[k]);
-    bool first = true; /* the compiler would compute its product with 0 */
+    bool first = true; /* from p = 0 the compiler would compute 0 * r */
 #define TERM(a)                                                          \
     EACH p[k] = first ? V(set)((T)a) : V(fma)(p[k], r[k], V(set)((T)a)); \
     first = false;

@@ -46,10 +46,10 @@ ONS_ALWAYS const char *fetched_with(const ons_run_of_rows *run, const char *row,
 }
 
 /* The buffer for the exponentials of row i. The exponentials of a long row overwrite those of the
- * row before, which is divided meanwhile. They begin `step` elements in front of them, further than
- * the division is ever behind. So two rows take little more of the caches than one. At the end of
- * the buffer a row begins again at the other end, clear of the row before. Converted rows do not
- * overwrite each other. */
+ * row before, which is divided meanwhile. Each row begins `step` elements in front of the row
+ * before, and the division is never that far behind. So two rows take little more of the caches
+ * than one. At the end of the buffer a row begins again at the other end, clear of the row before.
+ * Converted rows do not overwrite each other. */
 typedef struct {
     T *room;
     int64_t step, turns;

@@ -40,8 +40,8 @@ typedef struct pipeline {
     enum { BY_VECTORS, IN_A_ROW, BY_CACHE_LINES, IN_PARTS } y;
     void (*give_apart)(const struct pipeline *, int64_t j, int64_t n); /* for the last two ways */
     int64_t finished; /* IN_A_ROW: elements of the strip before that are in y */
-    /* whether rows of y begin where the strip before ends, and rows of the strip behind where this
-     * one ends: elements that do not fill a cache line can then wait */
+    /* whether the written strip's rows follow the rows written last, and whether the next strip's
+     * rows follow them: elements that do not fill a cache line can then wait */
     bool continues, goes_on;
 } pipeline;
 

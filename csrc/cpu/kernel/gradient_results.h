@@ -64,7 +64,7 @@ ONS_ALWAYS void gradient_vectors(const operation *operation, gradients_of_row ro
 }
 
 /* How the results of rows are written. Rows that begin with a cache line go past the caches, and so
- * do long rows. In others too many cache lines would be written in two parts. */
+ * do long rows. In other rows too many cache lines would be written in two parts. */
 enum writing { FEW, WHOLE_VECTORS, PAST_CACHES };
 ONS_ALWAYS enum writing writing_of(const ons_rows *rows, ons_gradients of) {
     uintptr_t places = (uintptr_t)of.dx.data | (uintptr_t)of.dx.across;

@@ -1,6 +1,6 @@
 /* overlap.h - the overlapping work of the softmax of whole rows. While a row's exponentials are
- * computed, a row before it is divided, the maximum of a row behind it is found, and later memory
- * is fetched. So the core computes while memory moves. */
+ * computed, a row before it is divided, the maximum of a row behind it (a later row) is found, and
+ * later memory is fetched. So the core computes while memory moves. */
 #ifndef ONS_CPU_KERNEL_OVERLAP_H
 #define ONS_CPU_KERNEL_OVERLAP_H
 
@@ -15,7 +15,7 @@ enum { AHEAD = 8192 };
  * earlier store to y if the last 12 bits of their addresses are equal. */
 enum { LAG = 512 / sizeof(T) };
 
-/* Fetches a cache line into the L2 cache: in L1 it would displace others so long before its use. */
+/* Fetches a cache line into the L2 cache. In L1 it would displace lines that are needed earlier. */
 ONS_ALWAYS void fetch_line(const char *place) { __builtin_prefetch(place, 0, 2); }
 
 /* The constants of a pipeline: the operation, the types of x, of y and of what is kept of a row
@@ -221,7 +221,7 @@ typedef struct {
     maximum behind;
     int64_t lag;
     const char *fetch;
-    int64_t fetch_step; /* bytes to fetch meanwhile */
+    int64_t fetch_step; /* bytes to fetch in a step */
 } meanwhile;
 
 ONS_ALWAYS void go_on(meanwhile *with, kind kind) {
@@ -242,7 +242,7 @@ ONS_ALWAYS void quad_meanwhile(VEC *quads, reference reference, T *e, const char
         for (int64_t k = 0; k < 4; k++) {
             four[k] = take(x + (at + k * LANES) * size_as(kind.x), kind.x);
             if (!kind.past_caches)
-                four[k] = V(held)(four[k]); /* it slows down long rows from memory */
+                four[k] = V(held)(four[k]); /* for long rows from memory this would be slower */
         }
         exponential_each(four, 4, reference);
         for (int64_t k = 0; k < 4 && kind.operation->keeps_exponentials; k++)

@@ -48,8 +48,8 @@ typedef struct {
      * row 2 * ONS_SUMS doubles, sums_along apart. */
     double *sums;
     int64_t sums_along, sums_across;
-    void *shift;          /* of the compute type: a sum with it has n - c in its low bits */
-    void *floor;          /* so far below m that anything less gives 0 */
+    void *shift; /* STEPS * x * log2(e) + shift has n + STEPS * (LIFT - c) in its low bits */
+    void *floor; /* so far below m that anything less gives 0 */
     void *first, *second; /* the constants of each row (operation.h) */
 } ons_rows;
 
@@ -145,11 +145,11 @@ typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x,
  *
  *   top              the largest exponential of a row
  *   sum, sum_apart   add n elements to a row. They keep the exponentials at e, if given, with room
- * for ONS_ROUNDED_ROOM more. sum_apart counts the largest exponentials and does not add them
+ *                    for ONS_ROUNDED_ROOM more. sum_apart counts the largest, and does not add them
  *   two_sum          adds n elements to a row in two doubles
  *   softmax, log_softmax   results of n elements from their exponentials at e, or from x if e is
- * NULL. A result that a double cannot decide is NaN. They return whether there is one. y may be x
- */
+ *                    NULL. A result that a double cannot decide is NaN. They return whether there
+ *                    is one. y may be x */
 enum { ONS_ROUNDED_ROOM = 16 };
 typedef double ons_rounded_top_fn(const ons_rounded_row *row);
 typedef void ons_rounded_sum_fn(ons_rounded_row *row, double *e, const float *x, int64_t n);
@@ -374,8 +374,8 @@ enum { ONS_KEPT_STRIPS = 2, ONS_MAX_COLUMNS = 256, ONS_MAX_SHORT_COLUMNS = 4096 
 enum { ONS_STRIPS_BYTES = 80 << 10 };
 
 /* The most rows side by side in the column form. Elements of a row in a tile: at most 16 KiB in the
- * row form, and 256 KiB for ONS_MAX_WIDTH rows in the column form. Both are multiples of both
- * blocks above. */
+ * row form, and 256 KiB for ONS_MAX_WIDTH rows in the column form. Both are multiples of ONS_CHUNK
+ * and divide ONS_BLOCK. */
 enum { ONS_MAX_WIDTH = 128, ONS_ROW_TILE = 2048, ONS_COLUMN_TILE = 256 };
 
 #endif

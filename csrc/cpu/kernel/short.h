@@ -7,11 +7,11 @@
 #include "batch.h"
 #include "columns.h"
 
-/* The first of the four elements from j on, or of the row's last four if it has fewer. */
+/* Where four elements begin: at j, or at N - 4 if fewer are left in a row of four or more. */
 ONS_ALWAYS int64_t four_from(int64_t j, int64_t N) { return j + 4 <= N || N < 4 ? j : N - 4; }
 
 /* The place where the finished rows of a batch are stored without gaps, before they are copied to
- * y. So all stores are whole vectors: each row overwrites what the row before wrote too much. */
+ * y. So all stores are whole vectors: a row overwrites what the row before wrote past its end. */
 typedef struct {
     T *y;
     int64_t pitch; /* elements */
@@ -62,7 +62,7 @@ ONS_ALWAYS ons_tile take_rows(const ons_run_of_rows *run, int64_t first) {
 typedef T padded_rows[BATCH][2 * LANES];
 
 /* Transposes a batch: each element of its rows becomes a vector. Missing rows may have any value,
- * and so may what is loaded past the end of rows of fewer than 4 elements. */
+ * and so may elements past the end of rows of fewer than 4 elements. */
 ONS_ALWAYS void columns_of_rows(VEC *e, const ons_run_of_rows *run, int64_t first, int64_t rows,
                                 padded_rows padded) {
     int64_t N = run->N;
@@ -148,7 +148,7 @@ typedef struct {
     char *y;         /* the place of the next elements */
     T *apart[2];     /* two buffers, used in turn */
     int64_t ahead;   /* elements that did not fill a vector, and wait in front of the next batch */
-    int64_t waiting; /* elements of the batch before and of those in front of it; if y has another
+    int64_t waiting; /* elements of the batch before, and those in front of it; if y has another
                       * type, rows */
 } sending;
 

@@ -38,8 +38,8 @@ ONS_ALWAYS void subset_maxima(T *maxima, const T *x, int64_t n, int64_t subsets,
     }
 }
 
-/* Raises `least` to the number below `least`, which is not among the candidates yet: a later
- * element must be above that to be among the k. Below -inf there is no number. */
+/* Raises row->least to the number just below `least`. `least` is not among the candidates yet, and
+ * a later element must be above row->least to be among the k. Below -inf there is no number. */
 ONS_ALWAYS void raise_below(ons_candidates *row, T least) {
     if (least == (T)-INFINITY) return;
     double below = (double)of_key(key(least) - 1);

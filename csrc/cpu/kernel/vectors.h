@@ -75,7 +75,7 @@
  * exponent. */
 #define MAGIC (BITS == 32 ? 0x1.8p23 : 0x1.8p52 + 1023)
 
-/* The loop over a row's elements of the elementwise primitives. BODY computes y from x. */
+/* The loop of the elementwise primitives over the elements of a row. BODY computes y from x. */
 #define EACH_VECTOR(y, x, n, BODY)                          \
     do {                                                    \
         int64_t j_ = 0;                                     \

@@ -77,7 +77,7 @@ static int64_t rows_across(const ons_problem *problem) {
     return ons_outer_dims(problem) > 0 ? problem->extent[ons_outer_dims(problem) - 1] : 1;
 }
 
-/* How many rows fewer the first strip has, so that the others begin at a cache line of y. */
+/* By how many rows the first strip is shorter, so that the others begin at a cache line of y. */
 static int64_t rows_less(const ons_problem *problem, const ons_plan *plan) {
     int64_t size = ons_dtype_size(problem->operand[ONS_Y].dtype);
     uintptr_t first = (uintptr_t)problem->operand[ONS_Y].data % 64;
@@ -214,8 +214,7 @@ static ons_tile in_memory(const ons_strip *strip, int64_t j) {
 
 ons_tile ons_strip_next_tile(const ons_strip *strip, int64_t j) { return in_memory(strip, j); }
 
-/* Goes across the rows first. After the last of them it goes to the next row in memory, as a
- * rule. */
+/* Advances across the rows, or along the dimension before if one strip has all rows across. */
 ons_tile ons_strip_next_strip(const ons_strip *strip, int64_t j) {
     ons_tile next = in_memory(strip, j);
     const ons_problem *problem = strip->problem;
@@ -306,7 +305,8 @@ static bool ends_with_cache_lines(const ons_problem *problem) {
 
 /* The pitch of strips that are stored past the caches. Rows without gaps in y are kept without
  * gaps, if x needs no conversion. But short rows are not, since their vectors reach past the end of
- * a strip. All others have a cache line in front, for elements that do not fill one yet. */
+ * a strip. Other rows have a cache line in front, for elements that do not fill one yet, unless all
+ * strips end with cache lines. */
 static void keep_columns(ons_run_of_columns *run, const ons_problem *problem,
                          const ons_plan *plan) {
     int64_t size = item_size(plan), row = plan->width * size, cache_line = 64 / size;
@@ -362,7 +362,7 @@ void ons_strip_rescale(ons_strip *strip, bool empty) {
         ons_state_raise(&rows->state[i], rows->state[i].m);
         double shift = before - rows->state[i].c;
         if (shift < 0 && !empty)
-            rescale(rows, i, ldexp(1.0, (int)shift)); /* c falls only from an empty row's */
+            rescale(rows, i, ldexp(1.0, (int)shift)); /* c falls only if the row was empty */
     }
     strip->primitives->set_references(rows);
 }

@@ -39,8 +39,8 @@ static inline int64_t ons_padded(int64_t bytes) { return (bytes + 63) & ~(int64_
 int64_t ons_strip_bytes(const ons_plan *plan);
 int64_t ons_strip_count(const ons_problem *problem, const ons_plan *plan);
 
-/* ons_strip_of makes a strip in worker's part of the job's workspace. ons_strip_at moves it to rows
- * number `index`, with empty states. */
+/* ons_strip_of makes a strip in worker's part of the job's workspace. ons_strip_at moves it to the
+ * rows of strip number `index`, with empty states. */
 ons_strip ons_strip_of(const ons_job *job, int worker);
 void ons_strip_at(ons_strip *strip, int64_t index);
 

@@ -65,8 +65,8 @@ ons_status launch_strips(const launch_request &request, const launch_shape &shap
     return start(arguments...);
 }
 
-/* Returns when all earlier work in the kernel's stream is done. A kernel may start before that
- * (run.cu), so each kernel calls this before its first access to memory. */
+/* Returns when all earlier work in the kernel's stream is done. Every kernel except grid's may
+ * start before that (run.cu), so it calls this before its first access to memory. */
 __device__ __forceinline__ void await_earlier_work() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

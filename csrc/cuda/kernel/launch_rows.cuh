@@ -38,7 +38,8 @@ struct rows_of {
     typename Rows::arguments arguments;
 };
 
-/* How many rows after its own a block prefetches. It is FETCH_AHEAD bytes, or past the last row. */
+/* Distance in rows from a block's row to the row that it prefetches: FETCH_AHEAD bytes, or past the
+ * last row. */
 inline int64_t rows_ahead(const launch_request &request) {
     int64_t row_bytes = request.plan->N * ons_dtype_size(request.problem->operand[ONS_X].dtype);
     bool pays = request.plan->rows * row_bytes >= FETCH_MIN_BYTES;

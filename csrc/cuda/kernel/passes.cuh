@@ -43,8 +43,8 @@ __device__ inline int64_t chunks_of(const Rows &row) {
 }
 
 /* Fills x with the results of a tile in an operation of Ops. `row` has the constants of the row,
- * and `to` is relative to its maximum. Returns the result of an excluded element. The branch on the
- * operation is here: around the loop over tiles it would duplicate each load and store. */
+ * and `to` is the reference of its maximum. Returns the result of an excluded element. The branch
+ * on the operation is here: around the loop over tiles it would duplicate each load and store. */
 template <typename Ops, typename Tile, typename Real, int n>
 __device__ __forceinline__ Real finish_tile_of(ons_operation operation, const Tile &tile,
                                                const reference<Real> &to,

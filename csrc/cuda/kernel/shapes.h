@@ -14,7 +14,7 @@ enum {
     BLOCK_THREADS = 1024,    /* most threads of a block there, for rows without gaps */
     ANY_BLOCK_THREADS = 512, /* the same for other rows, whose addresses take more registers */
     SHORT_CHUNKS = 2,        /* of a thread in fused_block if a warp could hold the row */
-    MEDIUM_CHUNKS = 4,       /* the same if MEDIUM_WARPS can; so many are added up as floats */
+    MEDIUM_CHUNKS = 4,       /* the same if MEDIUM_WARPS warps can hold the row */
     MEDIUM_WARPS = 8,
     UNALIGNED_CHUNKS = 12,        /* the same for unaligned rows */
     UNALIGNED_CHUNKS_16_BIT = 16, /* the same for unaligned 16-bit rows */

@@ -21,7 +21,7 @@ class row_pointers {
     element_format<X> row_format;
 };
 
-/* TAIL: the row may end between two packs. */
+/* TAIL: the row may end inside a pack. */
 template <typename X, typename Y, bool TAIL, typename Pointers = row_pointers<X, Y>>
 class aligned_row {
    public:
@@ -108,7 +108,7 @@ class aligned_row {
         return format_of_results<Y>(pointers.format());
     }
 
-    /* A pack of which only elements begin to end are read. */
+    /* Reads elements `begin` to `end` of a pack, and no others. */
     __device__ static pack<X, V> edge(const X *from, int begin, int end) {
         pack<X, V> some = {};
 #pragma unroll

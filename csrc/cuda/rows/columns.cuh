@@ -2,10 +2,10 @@
  * In the row form a thread has one m, one d and one set of constants. Here it has one for each
  * column, as an each_column; the methods are written for both.
  *
- * The lanes of a warp stand side by side across the columns, and ALONG of them along the axis.
- * These ALONG lanes together have the part of a column that one lane has in block_of_columns, in
- * the same order. The maxima and sums of these lanes merge like the halves of that one lane's tree
- * of sums. So packed columns and block_of_columns give the same bits. */
+ * WARP / ALONG lanes of a warp stand side by side across the columns, and ALONG lanes along the
+ * axis. These ALONG lanes together have the part of a column that one lane has in block_of_columns,
+ * in the same order. The maxima and sums of these lanes merge like the halves of that one lane's
+ * tree of sums. So packed columns and block_of_columns give the same bits. */
 #ifndef ONS_COLUMNS_CUH
 #define ONS_COLUMNS_CUH
 
@@ -51,7 +51,7 @@ struct column_tile {
         });
     }
 
-    /* Over all ALONG lanes. */
+    /* The largest of each column, over all ALONG lanes. */
     __device__ each_column<Real, C> largest() const {
         return format.with([&](auto type) {
             using Type = decltype(type);
@@ -70,7 +70,7 @@ struct column_tile {
         });
     }
 
-    /* Of this lane only. */
+    /* The smallest of each column in this lane. */
     __device__ each_column<Real, C> smallest() const {
         static_assert(sizeof(X) == 2);
         return format.with([&](auto type) {
@@ -178,7 +178,8 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
     __device__ explicit finish_of(const state<each_column<Real, C>> &row)
         : column(finish_each<one_column>(row)) {}
 
-    /* `rows` stay in shared memory: read at once they would take the registers of the elements. */
+    /* `rows` stay in shared memory. If all were read at once, they would take the elements'
+     * registers. */
     __device__ finish_of(const each_column<Real, C> &own, const row_constants<Real> *rows) {
         bool near = true;
 #pragma unroll

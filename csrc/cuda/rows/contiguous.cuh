@@ -11,7 +11,7 @@
 template <typename X, typename Y, typename Pointers = row_pointers<X, Y>>
 class either_row : public unaligned_row<X, Y, Pointers> {
     using unaligned = unaligned_row<X, Y, Pointers>;
-    /* 16-bit rows have no tail: it would cost too much. */
+    /* 16-bit rows with 16-bit results have no tail: it would cost too much. */
     static constexpr bool TAIL = sizeof(X) + sizeof(Y) > 4;
     using aligned = aligned_row<X, Y, TAIL, Pointers>;
 
@@ -47,7 +47,7 @@ class either_row : public unaligned_row<X, Y, Pointers> {
     }
 
    private:
-    /* For all rows of a warp. */
+    /* Whether the rows of all lanes of the warp are aligned. */
     template <typename T>
     __device__ bool is_aligned(const T *row) const {
         return __all_sync(

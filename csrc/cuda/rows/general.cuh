@@ -8,8 +8,8 @@
 #include "tile.cuh"
 
 /* Calls visit(e, address of element e) for the elements of a thread's K chunks that are in the row.
- * The row has `left` elements from the first chunk on; with ALL it has all. Addresses are computed
- * one by one: all at once they would take the registers of the elements. */
+ * The row has `left` elements from the first chunk on. With ALL, all chunks are in the row.
+ * Addresses are computed one by one: all at once they would take the registers of the elements. */
 template <int K, int STRIDE, int V, bool ALL, typename Byte, typename Visit>
 __device__ __forceinline__ void walk(Byte *chunk, int64_t stride, int left, Visit visit) {
     const int64_t step = STRIDE * V * stride;

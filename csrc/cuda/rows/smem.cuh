@@ -37,8 +37,8 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
     static constexpr int CHUNKS = SLOT_BYTES / PACK / WARP, SLOTS = SMEM_CHUNKS / CHUNKS;
     static_assert(SLOTS * CHUNKS == SMEM_CHUNKS);
 
-    /* One kind of row for all rows that are not all aligned. With two kinds the instructions would
-     * not fit the cache. */
+    /* Launches that are not ALL aligned use unaligned_row for every row. With two kinds of rows the
+     * instructions would not fit the cache. */
     template <typename Y>
     using row_to = std::conditional_t<ALIGNED == alignment::ALL, aligned_row<X, Y, false>,
                                       unaligned_row<X, Y>>;
@@ -137,8 +137,8 @@ class rows_in_smem<contiguous_rows<X, ALIGNED>> {
         }
     }
 
-    /* For a slot that may end at or after the row's end, or after the array's last 16-byte
-     * block. */
+    /* Bytes to copy, for a slot that may end at or after the row's end, or after the array's last
+     * 16-byte block. */
     __device__ uint32_t bytes_at_end(uintptr_t from) const {
         const uintptr_t row_end = next_row + args.N * (int64_t)sizeof(X);
         uintptr_t end = next_row + offset + SLOT_BYTES;

@@ -1,7 +1,7 @@
 /* staged.cuh - the rows of a block, staged in shared memory. It serves short rows that lie one
- * after the other without gaps, in x and in y. Most of them begin between two packs, or have packs
- * of 8 bytes, half of a lane's largest read. So a block copies all its rows to shared memory in
- * whole packs of 16 bytes, wherever each row begins. A lane takes its chunks from there, where any
+ * after the other without gaps, in x and in y. Most of them begin inside a pack, or have packs of 8
+ * bytes, half of a lane's largest read. So a block copies all its rows to shared memory in whole
+ * packs of 16 bytes, wherever each row begins. A lane takes its chunks from there, where any
  * address works. The results go back in the same way. */
 #ifndef ONS_STAGED_CUH
 #define ONS_STAGED_CUH
@@ -191,7 +191,7 @@ class staged_rows {
     const T *x;
     int64_t first; /* first element of the block's rows in the array */
     unsigned char *memory;
-    int before, end; /* where they begin and end in `memory`, in bytes */
+    int before, end; /* where the rows begin and end in `memory`, in bytes */
 };
 
 /* Bytes of shared memory for `rows` rows of N elements. */

@@ -1,6 +1,6 @@
-/* staged_gradient.cuh - staged_gradients: short rows of both inputs, one after the other; most
- * begin between two packs. A block stages all its rows in shared memory (staged.cuh). A lane takes
- * its chunks from there, and the results replace y. */
+/* staged_gradient.cuh - staged_gradients: short rows of both inputs, one after the other. Most
+ * begin inside a pack. A block stages all its rows in shared memory (staged.cuh). A lane takes its
+ * chunks from there, and the results replace y. */
 #ifndef ONS_STAGED_GRADIENT_CUH
 #define ONS_STAGED_GRADIENT_CUH
 

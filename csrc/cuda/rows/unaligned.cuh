@@ -1,13 +1,13 @@
-/* unaligned.cuh - unaligned_row: a row that may begin between two packs, in x or in y. */
+/* unaligned.cuh - unaligned_row: a row that may begin inside a pack, in x or in y. */
 #ifndef ONS_UNALIGNED_CUH
 #define ONS_UNALIGNED_CUH
 
 #include "aligned.cuh"
 
-/* ------- A warp's tile of 16-bit elements. The 32 lanes take neighbouring chunks, K rounds. Reads
- * are of words, wherever they begin; overlapping reads come from the L1 cache. Writes are of whole
- * packs. The place in a pack or in a word is a constant, so picking words costs nothing. This place
- * and `rounds` are the same in all lanes ------- */
+/* ------- A warp's tile of 16-bit elements. The 32 lanes take neighbouring chunks, in K rounds. A
+ * lane reads the words that hold its chunk. Overlapping reads come from the L1 cache. Lanes write
+ * whole packs. The place in a pack or in a word is a constant, so picking words costs nothing. This
+ * place and `rounds` are the same in all lanes ------- */
 
 /* Number of rounds in which all 32 lanes have a whole chunk. */
 template <int K, int V>
@@ -47,7 +47,7 @@ __device__ __forceinline__ void write_warp_tile(T *to, int rounds, const pack<T,
     constexpr int BEFORE = BYTES / (int)sizeof(T), OWN = V - BEFORE;
     using P = pack<T, V>;
     const int lane = threadIdx.x % WARP;
-    P got = {}; /* from the last lane to the first: the end of the chunk before its next one */
+    P got = {}; /* lane 0: the end of the last lane's chunk, which precedes lane 0's next chunk */
 #pragma unroll
     for (int k = 0; k < K; k++) {
         const P mine = raw[k];
@@ -76,11 +76,11 @@ __device__ __forceinline__ void write_warp_tile(T *to, int rounds, const pack<T,
 
 /* ------- Any row ------- */
 
-/* A row whose x or y may begin between two packs. A whole warp reads its chunks element by element,
- * or word by word for 16 bits, as above. Fewer lanes each read the pack in which their chunk
- * begins, and get the chunk's end from the lane with the next pack. A lane writes the pack that
- * ends in its chunk, with the end of the chunk before from the lane that has it. All STRIDE lanes
- * that share the row must call these functions. */
+/* A row whose x or y may begin inside a pack. A whole warp reads its chunks element by element, or
+ * word by word for 16 bits, as above. Fewer lanes each read the pack in which their chunk begins,
+ * and get the chunk's end from the lane with the next pack. A lane writes the pack that ends in its
+ * chunk, with the end of the chunk before from the lane that has it. All STRIDE lanes that share
+ * the row must call these functions. */
 template <typename X, typename Y, typename Pointers = row_pointers<X, Y>>
 class unaligned_row : public aligned_row<X, Y, false, Pointers> {
     using base = aligned_row<X, Y, false, Pointers>;

@@ -31,7 +31,7 @@ struct arithmetic<float> {
     static constexpr float LN2 = 0x1.62e43p-1f, LN2_LOW = -0x1.05c61p-29f;
     static constexpr int LIFT = 64, BELOW = 170, BITS = 23;
     static constexpr double LEAST_NORMAL = 0x1p-126;
-    static constexpr int SUBNORMAL = 28; /* more than the powers of two below the normal numbers */
+    static constexpr int SUBNORMAL = 28; /* more than the number of subnormal powers of two */
     __device__ static float infinity() { return CUDART_INF_F; }
     __device__ static float nan() { return CUDART_NAN_F; }
 

@@ -39,8 +39,8 @@ class finish_of<Op, Real, ONS_KEEP_EXPONENTIALS> {
             *this = near(own, row);
             return;
         }
-        /* If the exponentials lie far below the row's reference, they are moved first. A moved
-         * factor would not be a normal number, but its product with them is. */
+        /* If the exponentials lie far below the row's reference, `factor` moves them first. The
+         * whole factor may be too small for a normal number, so the constants take 2^-UP of it. */
         constexpr int UP = A::SUBNORMAL;
         const Real moved = rescale<UP>(own, row.m);
         Real with_factor = A::power(-UP) * A::LOWERED;
@@ -124,8 +124,8 @@ __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n
     return excluded;
 }
 
-/* Fills x with the results of a tile in Op. `row` has the constants of its row, and `to` is
- * relative to the row's maximum. */
+/* Fills x with the results of a tile in Op. `row` has the constants of its row, and `to` is the
+ * reference of the row's maximum. */
 template <typename Op, typename Tile, typename Real, int n>
 __device__ __forceinline__ void finish_tile(const Tile &tile, const reference<Real> &to,
                                             const row_constants<Real> &row, Real (&x)[n]) {

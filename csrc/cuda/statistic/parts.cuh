@@ -2,8 +2,8 @@
  * thread of a row has the row's own. A part has
  *
  *   over_lanes<LANES>()          the part of LANES neighbouring lanes, in all of them
- *   by_warp(parts, count)        the part of `count` others in shared memory, 32 or fewer, in all
- *                                lanes of a warp; static
+ *   by_warp(parts, count)        static: the merged part of `count` parts in shared memory, 32 or
+ *                                fewer, in all lanes of a warp
  *   value()                      its number
  *
  * fixed_sum (over_lanes.cuh) and sum_in_double (sum_in_double.cuh) are parts too. */
