@@ -1144,6 +1144,7 @@ def normalizer(
     /,
     axis: Axis = -1,
     *,
+    method: str = "auto",
     where: Any = None,
     scale: Any = 1.0,
     stream: Any = None,

@@ -113,7 +113,7 @@ class Normalizer(Generic[_Kind]):
         return _core.merge(self.packed, gives="d", dtype=self.dtype)
 
     @property
-    def method(self) -> str:
+    def method(self) -> NormalizerMethod:
         """ "exact" if the results are exact, else "auto"."""
         return "exact" if is_exact(self.packed) else "auto"
 
