@@ -4,6 +4,9 @@
 
 #include "onsoftmax.h"
 
+/* Number of doubles that a method gives for each row, in an operation with a pair a row. */
+int ons_pair_values(ons_method method);
+
 /* How often the plan reads the whole array. If that depends on the elements, the least number. */
 int ons_plan_reads(const ons_problem *problem, const ons_plan *plan);
 

@@ -130,8 +130,9 @@ typedef struct {
     int dims, reduced_dims;
     int64_t extent[ONS_MAX_DIMS];
     ons_operand operand[ONS_OPERANDS];
-    double scale_by; /* for every row, if ONS_SCALE is absent */
-    bool sums;       /* the result is the sums of the rows */
+    double scale_by;   /* for every row, if ONS_SCALE is absent */
+    bool sums;         /* the result is the sums of the rows */
+    bool exact_states; /* ONS_STATISTIC has states of `exact` in place of pairs (rounding.h) */
     /* The type of the arithmetic that gave the pairs, if x and y ask for another. It decides how
      * products with the scale are rounded. ONS_FLOAT16: the type that x and y ask for. */
     ons_dtype compute;

@@ -3,6 +3,7 @@
  * shape. They hold all thresholds. */
 #include "plan.h"
 #include "../api/plan_facts.h"
+#include "../api/rounding.h"
 
 #include <string.h>
 
@@ -40,6 +41,10 @@ int ons_method_reads(ons_method method, ons_operation operation) {
 int ons_method_writes(ons_method method, ons_operation operation) {
     const ons_operation_info *info = &ons_operations[operation];
     return info->one_a_row || info->selects ? 0 : ons_methods[method].writes;
+}
+
+int ons_pair_values(ons_method method) {
+    return method == ONS_METHOD_exact ? ONS_TWO_ROW_VALUES : 2;
 }
 
 int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
@@ -88,24 +93,23 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     const ons_operation_info *operation = &ons_operations[problem->operation];
     if (!ons_method_takes(method, problem->operation, problem->device))
         return ONS_E_METHOD_NOT_OF_OPERATION;
+    const ons_method of_given = problem->exact_states ? ONS_METHOD_exact : ONS_METHOD_split;
+    const bool given = problem->operand[ONS_STATISTIC].data && !operation->selects;
+    const bool by_given = given && method == ONS_METHOD_AUTO;
+    if (by_given) method = of_given;
+    plan->method = method;
     if (method == ONS_METHOD_exact && plan->compute == ONS_FLOAT64) return ONS_E_METHOD_NOT_OF_TYPE;
     if (operation->gradient)
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     if (operation->selects) plan->k = problem->k;
     plan->in_double = method == ONS_METHOD_exact;
-    plan->method = method;
-    plan->reason = "asked for by name";
-    const bool given = problem->operand[ONS_STATISTIC].data && !operation->selects;
+    plan->reason = by_given ? "the pairs of the rows are given: their elements are read once"
+                            : "asked for by name";
     if (problem->sums) {
         plan->method = on_cpu && !operation->gradient ? ONS_METHOD_online : ONS_METHOD_split;
         plan->reason = "the rows' sums are the result: their elements are read once";
     }
-    if (given && method == ONS_METHOD_AUTO) {
-        plan->method = ONS_METHOD_split;
-        plan->reason = "the pairs of the rows are given: their elements are read once";
-    }
-    /* other methods find the pairs themselves */
-    if (given && plan->method != ONS_METHOD_split && plan->method != ONS_METHOD_exact)
+    if (given && plan->method != of_given) /* other methods find the pairs themselves */
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;

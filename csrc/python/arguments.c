@@ -66,7 +66,7 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
         PyErr_Format(
             PyExc_ValueError,
             "method '%s' takes and gives float32, float16 and bfloat16, and here %s is float64",
-            ons_method_name(method),
+            ons_method_name(plan->method),
             problem->operand[ONS_X].dtype == ONS_FLOAT64 ? "the array" : "the result");
         return;
     case ONS_E_ROW_TOO_LONG:

@@ -3,6 +3,7 @@
 #include "call_views.h"
 
 #include "../api/packed.h"
+#include "../api/plan_facts.h"
 
 static int copy_view(const ons_caller *caller, ons_view *view) {
     return view->device == ONS_CPU
@@ -163,8 +164,6 @@ static int take_others(operation_call *call) {
     if (given[PAIRS] &&
         ons_take(caller, given[PAIRS], ONS_STATISTIC, &operand[ONS_STATISTIC], &library) < 0)
         return -1;
-    if (given[PAIRS] && call->takes.count == 1 && ons_are_exact_states(&operand[ONS_STATISTIC]))
-        call->method = ONS_METHOD_exact;
     if (call->takes.count > 1 &&
         ons_take(caller, call->args[0], ONS_X, &operand[ONS_GRADIENT], &library) < 0) {
         say_which("grad");
@@ -209,8 +208,7 @@ static int make_result(operation_call *call) {
 /* One value a row, or several float64 values, which have a dimension of their own. */
 static int make_values(operation_call *call) {
     const ons_operation_info *info = &ons_operations[call->operation];
-    const int of_pair = call->method == ONS_METHOD_exact ? ONS_TWO_ROW_VALUES : 2;
-    const int several = !call->sums      ? of_pair * info->pair
+    const int several = !call->sums      ? info->pair * ons_pair_values(call->method)
                         : info->gradient ? 2
                                          : ONS_PACKED_VALUES;
     const ons_view *x = &call->views.operand[ONS_X];

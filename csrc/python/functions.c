@@ -13,7 +13,7 @@
     "($module, grad, output, /, axis=-1, *, method='auto', dtype=None, out=None, where=None, " \
     "scale=1.0, stream=None, num_threads=None)\n--\n\n"
 
-#define SIGNATURE_OF_PAIR                                                  \
+#define SIGNATURE_OF_PAIR                                                    \
     "($module, array, /, axis=-1, *, method='auto', where=None, scale=1.0, " \
     "stream=None, num_threads=None, dtypes=None)\n--\n\n"
 

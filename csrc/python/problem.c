@@ -209,6 +209,8 @@ int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERAND
     problem->log = false;
     problem->sorted = true;
     problem->sums = false;
+    problem->exact_states =
+        operand[ONS_STATISTIC].owner && ons_are_exact_states(&operand[ONS_STATISTIC]);
     problem->compute = ONS_FLOAT16;
     problem->operation = operation;
     problem->device = x->device;
