@@ -243,8 +243,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     const exact_passes passes(row);
     const ons_two_row whole =
         isfinite(passes.m) ? passes.in_two() : ons_two_row_of_none((double)passes.m);
-    if (passes.team.writes())
-        ons_two_row_to(&whole, (double *)row_address(args, blockIdx.x).y);
+    if (passes.team.writes()) ons_two_row_to(&whole, (double *)row_address(args, blockIdx.x).y);
 }
 
 /* Calls body(operations, rows) if the arithmetic's elements are floats. */

@@ -401,7 +401,8 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     ons_status status = ons_shape_on_gpu(&row, plan);
     if (packed_states) plan->family = ONS_FAMILY_exact_sums;
     /* exact holds rows, except the rows of its own family, and keeps exponentials in double */
-    const bool exact_held = plan->family == ONS_FAMILY_exact_held || plan->family == ONS_FAMILY_exact_in_cluster;
+    const bool exact_held =
+        plan->family == ONS_FAMILY_exact_held || plan->family == ONS_FAMILY_exact_in_cluster;
     if (ons_methods[plan->method].on_chip != ONS_NOTHING_ON_CHIP || exact_held)
         plan->on_chip_bytes = min_of(plan->tile, row.chunks * chunk) *
                               ons_dtype_size(exact_held ? ONS_FLOAT64 : plan->compute);

@@ -143,7 +143,9 @@ struct exact_given : exact_walk<Row> {
     static constexpr bool GIVEN = true;
 
     __device__ __forceinline__ exact_given(const Row &row_, const double *state_)
-        : exact_walk<Row>(row_), m((float)state_[0]), exponential(isfinite(m) ? m : 0),
+        : exact_walk<Row>(row_),
+          m((float)state_[0]),
+          exponential(isfinite(m) ? m : 0),
           state(ons_two_row_from(state_)) {}
 
     template <bool LOG>
