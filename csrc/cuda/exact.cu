@@ -14,7 +14,7 @@
 /* logsumexp, NaN if a double cannot decide. */
 __device__ inline float value_of(double m, double log, ons_dtype to) {
     const double value = m + log;
-    return (float)ons_decided(value, RESULT_ERROR * (log + fabs(value)), ons_rounding_to(to));
+    return (float)ons_decided(value, result_error(true) * (log + fabs(value)), ons_rounding_to(to));
 }
 
 /* Decides the results that are marked. Returns whether a double cannot, and leaves NaN there. Whole

@@ -33,7 +33,7 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
 
 int ons_method_reads(ons_method method, ons_operation operation) {
     const int reads = ons_methods[method].reads;
-    if (ons_operations[operation].selects) return 1;
+    if (ons_operations[operation].selects) return method == ONS_METHOD_exact ? 2 : 1;
     /* for one value a row, no pass writes y from x */
     return ons_operations[operation].one_a_row && reads > 1 ? reads - 1 : reads;
 }

@@ -93,8 +93,9 @@ def test_methods_of_an_operation():
     assert [m.name for m in ons.methods("cpu", operation="softmax_topk")] == ["online", "split", "exact"]
     assert [m.name for m in ons.methods("cpu", operation="softmax_backward")] == ["online", "fused", "split"]
     on_gpu = ons.methods("cuda", operation="softmax_topk")
-    assert {m.name for m in on_gpu} == {"online", "fused", "split", "fused_warp", "fused_block", "cluster"}
-    assert all((m.reads, m.writes) == (1, 0) for m in on_gpu)
+    own = {"online", "fused", "split", "fused_warp", "fused_block", "cluster"}
+    assert {m.name for m in on_gpu} == {*own, "exact"}
+    assert all((m.reads, m.writes) == (1, 0) for m in on_gpu if m.name in own)
     assert {m.name: m.reads for m in ons.methods(operation="logsumexp")}["safe"] == 2
     assert "naive" not in {m.name for m in ons.methods(operation="normalizer")}
     for device in ("cpu", "cuda"):
@@ -109,7 +110,7 @@ def test_methods_of_an_operation():
                     continue
                 arrays = ons.plan((1, 64), **options).bytes_moved // 256
                 inputs = 1 + operation.endswith("_backward")
-                held = (device, name) == ("cuda", "exact")
+                held = (device, name) == ("cuda", "exact") and operation != "softmax_topk"
                 assert arrays == inputs * (1 if held else known[name].reads) + known[name].writes
     assert "softmax_topk has no pass that divides" in " ".join(str(on_gpu).split())
 

@@ -10,10 +10,10 @@
 #include "operations.cuh"
 #include "sum_in_double.cuh"
 
-/* The largest relative error of a result in double. It is larger than on the CPU
+/* The largest relative error of a result in double. That of a logarithm is larger than on the CPU
  * (ONS_ROUNDED_ERROR), because all threads of a row add up in one double. docs/how-it-works.md adds
  * the errors up. */
-constexpr double RESULT_ERROR = 0x1p-47;
+__device__ constexpr double result_error(bool log) { return log ? 0x1p-47 : ONS_ROUNDED_ERROR; }
 
 /* The powers 2^(k / 16), in shared memory. Call ready() before a barrier of the block, and
  * power() after it. */
@@ -188,7 +188,7 @@ static __device__ __noinline__ bool decide_in_double(exponentials_in_double expo
         if ((marks[i / 2] >> i % 2 * 16 & 0x7fff) == 0) continue;
         const double v =
             log ? log_result(fmax((double)x[i], -0x1p130), m, second) : exponential(x[i]) * second;
-        y[i] = (float)ons_decided(v, RESULT_ERROR * fabs(v), rounding);
+        y[i] = (float)ons_decided(v, result_error(log) * fabs(v), rounding);
         undecided |= isnan(y[i]);
     }
     return undecided;
@@ -227,7 +227,7 @@ template <bool LOG, ons_dtype TO, int n>
 __device__ __forceinline__ bool rounded_to(const double (&v)[n], double factor, float (&y)[n],
                                            unsigned (&marks)[n / 2]) {
     unsigned any = 0;
-    const double low = factor * (1 - RESULT_ERROR), high = factor * (1 + RESULT_ERROR);
+    const double low = factor * (1 - result_error(LOG)), high = factor * (1 + result_error(LOG));
 #pragma unroll
     for (int i = 0; i < n; i += 2) {
         if constexpr (TO == ONS_FLOAT32) {
