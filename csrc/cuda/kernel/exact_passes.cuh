@@ -30,7 +30,7 @@ template <bool LOG, typename Team, typename SumsApart>
 __device__ __forceinline__ double whole_sum(const Team &team,
                                             const exponentials_in_double &exponential, float m,
                                             double sum, SumsApart sums_apart) {
-    sum = team.near(sum_in_double<double>(sum, 0)).rounded();
+    sum = team.near(sum_in_double<float>(sum)).d;
     if (!LOG) return sum;
     const double top = exponential(m);
     /* log(d) of a d near 1 needs all digits of d - 1 */

@@ -38,7 +38,7 @@ struct whole_cluster : block<WARP> {
 
     __device__ whole_cluster() {
         barrier<largest_of_block>().make_ready();
-        barrier<sum_in_double<double>>().make_ready();
+        barrier<sum_in_double<float>>().make_ready();
         barrier<sum_apart>().make_ready();
         barrier<sum_in_two>().make_ready();
         barrier<flag>().make_ready();
