@@ -105,9 +105,10 @@ typedef enum {
  * along the row.
  *
  * ONS_STATISTIC is the sum of each row, as two doubles a row (stride 0 along the row): an ons_pair,
- * or for an operation that takes a gradient, the sum and what it rounded away. If it is given, it
- * takes the place of the sum over x, and x may be a part of the row. No element may be above its
- * row's m. An operation that selects writes it, if present.
+ * or for an operation that takes a gradient, the sum and what it rounded away. With `exact_states`
+ * it is a state of `exact`, four doubles (rounding.h), as normalizer by `exact` gives it. If it is
+ * given, it takes the place of the sum over x, and x may be a part of the row. No element may be
+ * above its row's m. An operation that selects writes it, if present.
  *
  * An operation that takes a gradient is the backward step of another operation. x is that
  * operation's result, ONS_GRADIENT is the loss's gradient of the result, and y is the loss's

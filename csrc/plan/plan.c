@@ -102,13 +102,13 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     if (operation->gradient)
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     if (operation->selects) plan->k = problem->k;
-    plan->in_double = method == ONS_METHOD_exact;
     plan->reason = by_given ? "the pairs of the rows are given: their elements are read once"
                             : "asked for by name";
     if (problem->sums) {
         plan->method = on_cpu && !operation->gradient ? ONS_METHOD_online : ONS_METHOD_split;
         plan->reason = "the rows' sums are the result: their elements are read once";
     }
+    plan->in_double = plan->method == ONS_METHOD_exact;
     if (given && plan->method != of_given) /* other methods find the pairs themselves */
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);

@@ -13,6 +13,7 @@
  * map in this form. A result with one value a row has length 1 along the axes. States and pairs are
  * float64 in memory, but have type uint32, since JAX by default has no float64. Their words are in
  * a last dimension of their own. */
+#include "../api/plan_facts.h"
 #include "ffi.h"
 
 #include <stdlib.h>
@@ -180,6 +181,7 @@ static bool take_merging(const xla_frame *frame, ons_xla_call *call) {
         all->rows *= from->shape[i];
     }
     all->parts = from->shape[last - 1];
+    all->values = ONS_PACKED_VALUES;
     all->gives = ONS_GIVES_PAIR;
     all->arrays = 1;
     all->dims = 2;
@@ -226,7 +228,9 @@ static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
         return "the array, its gradient or its axis is missing, or is given to an operation that "
                "does not take it";
     if (problem->sums && !info->pair && !info->gradient) return "the operation has no sums";
-    const int states = problem->sums ? (info->gradient ? 2 : ONS_PACKED_VALUES) : 2 * info->pair;
+    const int states = !problem->sums   ? info->pair * ons_pair_values(call->method)
+                       : info->gradient ? 2
+                                        : ONS_PACKED_VALUES;
     frame_shape shape = {0};
     if (!take_shape(axes, buffer[ONS_X], buffer[ONS_Y], states > 0, &shape, problem))
         return "the arrays' shapes do not fit";

@@ -222,6 +222,7 @@ GOOD = {
         {"operation": "normalizer", "flags": np.int32(4), "shape": (4, 1, 10)},
         {"operation": "normalizer", "flags": np.int32(4), "shape": (4, 1, 8), "dtype": "uint32"},
         {"operation": "normalizer", "shape": (4, 1, 10), "dtype": "uint32"},
+        {"operation": "normalizer", "method": "exact", "shape": (4, 1, 4), "dtype": "uint32"},
         {"flags": np.int32(4), "shape": (4, 1, 10), "dtype": "uint32"},
         {"shape": (4, 1)},
         {"operands": "xx"},
