@@ -1302,9 +1302,9 @@ def merge(
     An array of states has the rows' shape, followed by 5 (csrc/api/packed.h), or by 4 for
     states of `exact` (csrc/api/rounding.h), and is float64.
 
-    gives: 'packed' for states, 'pair' for the pairs that finish takes (states of `exact` have
-    none: finish takes them as they are), 'm' or 'd' for one number a row. d is
-    sum(exp(x - m)) of rows of type `dtype`, by default float64.
+    gives: 'packed' for states, 'pair' for the pairs that finish takes, 'm' or 'd' for one
+    number a row. finish takes states of `exact` as they are, so they have no pairs. d is
+    sum(exp(x - m)). `dtype` is the type of the rows, by default float64.
     """
 
 def pack(

@@ -10,7 +10,7 @@ the elements of another rank. A gradient works in the same way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 try:
     import torch
@@ -138,7 +138,7 @@ def _call(
     axis %= local.ndim
     if hasattr(local, "device_mesh"):
         return _call_on_dtensor(operation, local, group, axis, method)
-    return _of_parts(operation, local, axis, (_checked(group),), method)
+    return _of_parts(operation, local, _Cut(axis, (_checked(group),), method))
 
 
 def _leave_out_of_graphs(tracer: Any) -> None:
@@ -161,21 +161,29 @@ def _checked(group: ProcessGroup | None) -> ProcessGroup:
     return group
 
 
-def _of_parts(
-    operation: str, local: Tensor, axis: int, groups: tuple[ProcessGroup, ...], method: NormalizerMethod
-) -> Tensor:
-    for group in groups:
-        agree(local, axis, group, method)
-    return (_Values if operation == "logsumexp" else _Rows).apply(local, axis, groups, operation, method)
+class _Cut(NamedTuple):
+    """The axis that is cut, the groups of ranks that share a row, and the method."""
+
+    axis: int
+    groups: tuple[ProcessGroup, ...]
+    method: NormalizerMethod
+
+    def agree(self, local: Tensor) -> None:
+        for group in self.groups:
+            agree(local, self.axis, group, self.method)
+
+    def merged(self, x: Tensor) -> Tensor:
+        """What finish takes: the pairs of the whole rows, or their exact states."""
+        exact = self.method == "exact"
+        state = _core.normalizer(x, self.axis, method="exact") if exact else _core.sums(x, self.axis)
+        for group in self.groups:
+            state = _core.merge(gather(state, group), 0)
+        return state if exact else _core.merge(state, gives="pair")
 
 
-def _merged(x: Tensor, axis: int, groups: tuple[ProcessGroup, ...], method: NormalizerMethod) -> Tensor:
-    """What finish takes: the pairs of the whole rows, or their exact states."""
-    exact = method == "exact"
-    state = _core.normalizer(x, axis, method=method) if exact else _core.sums(x, axis)
-    for group in groups:
-        state = _core.merge(gather(state, group), 0)
-    return state if exact else _core.merge(state, gives="pair")
+def _of_parts(operation: str, local: Tensor, cut: _Cut) -> Tensor:
+    cut.agree(local)
+    return (_Values if operation == "logsumexp" else _Rows).apply(local, cut, operation)
 
 
 def _call_on_dtensor(
@@ -189,7 +197,8 @@ def _call_on_dtensor(
     if any(placement.is_partial() for placement in x.placements):
         x = x.redistribute(placements=[Replicate() if p.is_partial() else p for p in x.placements])
     cut = [dim for dim, placement in enumerate(x.placements) if placement.is_shard(axis)]
-    y = _of_parts(operation, _Local.apply(x), axis, tuple(mesh.get_group(dim) for dim in cut), method)
+    groups = tuple(mesh.get_group(dim) for dim in cut)
+    y = _of_parts(operation, _Local.apply(x), _Cut(axis, groups, method))
     if operation != "logsumexp":
         return _Distributed.apply(y, mesh, x.placements, x.shape, x.stride())
     placements = tuple(
@@ -207,92 +216,66 @@ class _Rows(torch.autograd.Function):  # type: ignore[misc]
     """softmax and log_softmax. If the pairs of the whole rows are known, there is no exchange."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        axis: int,
-        groups: tuple[ProcessGroup, ...],
-        operation: str,
-        method: NormalizerMethod,
-        pairs: Tensor | None = None,
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, cut: _Cut, operation: str, pairs: Tensor | None = None) -> Tensor:
         x = x.detach()
-        pairs = _merged(x, axis, groups, method) if pairs is None else pairs
-        y = _core.finish(x, axis, pairs=pairs, operation=operation)
+        pairs = cut.merged(x) if pairs is None else pairs
+        y = _core.finish(x, cut.axis, pairs=pairs, operation=operation)
         ctx.save_for_backward(y)
-        ctx.call = axis, groups, f"{operation}_backward", method
+        ctx.call = cut, f"{operation}_backward"
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return _Gradient.apply(grad, *ctx.saved_tensors, *ctx.call), None, None, None, None, None
+        return _Gradient.apply(grad, *ctx.saved_tensors, *ctx.call), None, None, None
 
 
 class _Gradient(torch.autograd.Function):  # type: ignore[misc]
     """softmax_backward and log_softmax_backward."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        grad: Tensor,
-        y: Tensor,
-        axis: int,
-        groups: tuple[ProcessGroup, ...],
-        operation: str,
-        method: NormalizerMethod,
-    ) -> Tensor:
-        for group in groups:
-            agree(y, axis, group, method)
-        sums = _core.gradient_sums(grad, y, axis, operation=operation)
-        for group in groups:
+    def forward(ctx: Any, grad: Tensor, y: Tensor, cut: _Cut, operation: str) -> Tensor:
+        cut.agree(y)
+        sums = _core.gradient_sums(grad, y, cut.axis, operation=operation)
+        for group in cut.groups:
             sums = gather(sums, group).sum(0)
         ctx.save_for_backward(grad, y)
-        ctx.call = axis, groups, operation, method
-        return _core.gradient_finish(grad, y, axis, pairs=sums, operation=operation)
+        ctx.call = cut, operation
+        return _core.gradient_finish(grad, y, cut.axis, pairs=sums, operation=operation)
 
     @staticmethod
     def backward(ctx: Any, change: Tensor) -> tuple[Any, ...]:
         """Every rank makes both gradients, even if it does not need both: the other ranks wait for its
         sums."""
-        grad, y = ctx.saved_tensors
-        axis, groups, operation, method = ctx.call
-        for group in groups:
-            agree(y, axis, group, method)
+        (grad, y), (cut, operation) = ctx.saved_tensors, ctx.call
+        cut.agree(y)
         g, v, p = in_step(operation, grad, change, y)
-        parts = [x.sum(axis, keepdim=True, dtype=torch.float64) for x in terms(operation, g, v, p)]
-        sums = _Spread.apply(_Sum.apply(torch.stack(parts), groups), groups)
+        parts = [x.sum(cut.axis, keepdim=True, dtype=torch.float64) for x in terms(operation, g, v, p)]
+        sums = _Spread.apply(_Sum.apply(torch.stack(parts), cut.groups), cut.groups)
         of_g, of_v = sums.to(p.dtype).unbind()
         for_grad = for_gradient(operation, v, p, of_v)
         for_y = for_output(operation, g, v, p, of_g, of_v)
-        return for_grad.to(grad.dtype), for_y.to(y.dtype), None, None, None, None
+        return for_grad.to(grad.dtype), for_y.to(y.dtype), None, None
 
 
 class _Values(torch.autograd.Function):  # type: ignore[misc]
     """logsumexp."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        axis: int,
-        groups: tuple[ProcessGroup, ...],
-        operation: str,
-        method: NormalizerMethod,
-    ) -> Tensor:
-        pairs = _merged(x.detach(), axis, groups, method)
+    def forward(ctx: Any, x: Tensor, cut: _Cut, operation: str) -> Tensor:
+        pairs = cut.merged(x.detach())
         ctx.save_for_backward(x, pairs)
-        ctx.call = axis, groups, method
-        rows = x.detach().narrow(axis, 0, 0)  # only the pairs matter
-        return _core.finish(rows, axis, pairs=pairs, operation=operation)
+        ctx.cut = cut
+        rows = x.detach().narrow(cut.axis, 0, 0)  # only the pairs matter
+        return _core.finish(rows, cut.axis, pairs=pairs, operation=operation)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        (x, pairs), (axis, groups, method) = ctx.saved_tensors, ctx.call
-        y, grad = _Rows.apply(x, axis, groups, "softmax", method, pairs), grad.unsqueeze(axis)
+        (x, pairs), cut = ctx.saved_tensors, ctx.cut
+        y, grad = _Rows.apply(x, cut, "softmax", pairs), grad.unsqueeze(cut.axis)
         if not torch.is_grad_enabled():
-            return y.mul_(grad), None, None, None, None
+            return y.mul_(grad), None, None
         dtype = wide(y.dtype)
-        return (y.to(dtype) * _Spread.apply(grad.to(dtype), groups)).to(y.dtype), None, None, None, None
+        return (y.to(dtype) * _Spread.apply(grad.to(dtype), cut.groups)).to(y.dtype), None, None
 
 
 # A value that all ranks share has the same gradient on all of them: the gradient of the whole loss. A value

@@ -25,13 +25,13 @@
 
 /* log2 of the reference of a row's sum, and the number that its elements lose first. If m has no
  * place, elements are relative to m. */
-ONS_INLINE double ons_exact_power(double m) {
+ONS_INLINE double ons_digits_power(double m) {
     return ons_has_place(m) ? ONS_DIGIT_BITS * ons_place(ons_power_above(m)) : 0.0;
 }
-ONS_INLINE double ons_exact_base(double m) { return ons_has_place(m) ? 0.0 : m; }
+ONS_INLINE double ons_digits_base(double m) { return ons_has_place(m) ? 0.0 : m; }
 
 /* The state of a row from its sum. A row with NaN or +inf has no sum. */
-ONS_INLINE ons_packed ons_exact_of(double m, const double *digit) {
+ONS_INLINE ons_packed ons_packed_of_digits(double m, const double *digit) {
     ons_packed state;
     state.m = m == m ? m + 0.0 : (double)NAN; /* one zero, and one NaN */
     for (int k = 0; k < ONS_DIGITS; k++)

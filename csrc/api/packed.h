@@ -1,6 +1,6 @@
 /* packed.h - the state of onsoftmax.Normalizer: a row's maximum m, and the sum of its exponentials
  * as a number to which one can add without rounding. So the parts of a row merge to the same bits
- * in any order and nesting.
+ * in any order and nesting. `exact` has states of its own (rounding.h), which merge here too.
  *
  * The sum is relative to 2^(24 q), where q follows from m, and has four digits: the unit of digit k
  * is 2^(-24 (k + 1)). The digits of a new sum are below 2^24, except its first. A merge adds digit

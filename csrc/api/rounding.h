@@ -87,8 +87,7 @@ ONS_INLINE void ons_two_row_end(ons_two_row *row) {
     if (row->below && row->s.high == 0.0) row->s.high = 0x1p-1000;
 }
 
-/* ------- A row's state as four doubles: m, n and s. Two doubles of s are read one by one -------
- */
+/* ------- A row's state as four doubles: m, n, and the two doubles of s ------- */
 
 enum { ONS_TWO_ROW_VALUES = 4 };
 

@@ -67,7 +67,7 @@ ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(scaled)(ONS_TWO_PAIR a, ONS_TWO_REAL power) 
     const ONS_TWO_PAIR scaled = {a.high * power, a.low * power};
     return scaled;
 }
-/* The sum of a and a smaller b, which is not much smaller than a. */
+/* a + b for |b| < |a|. b must not cancel most of a. */
 ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(add_smaller)(ONS_TWO_PAIR a, ONS_TWO_PAIR b) {
     const ONS_TWO_PAIR sum = ONS_TWO(fast_sum)(a.high, b.high);
     return ONS_TWO(fast_sum)(sum.high, sum.low + (a.low + b.low));

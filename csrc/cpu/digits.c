@@ -12,9 +12,9 @@ static double element_at(const void *x, int64_t j, ons_dtype compute) {
     return compute == ONS_FLOAT32 ? (double)((const float *)x)[j] : ((const double *)x)[j];
 }
 
-/* Adds the elements of x that are too large for add_exact, and sets them to -inf. */
+/* Adds the elements of x that are too large for add_digits, and sets them to -inf. */
 static void take_far(ons_packed *state, void *x, int64_t n, ons_dtype compute) {
-    const double c = ons_exact_power(state->m), base = ons_exact_base(state->m);
+    const double c = ons_digits_power(state->m), base = ons_digits_base(state->m);
     for (int64_t j = 0; j < n; j++) {
         const double element = element_at(x, j, compute);
         if (fabs(element) <= ONS_LARGEST_REFERENCE) continue;
@@ -26,7 +26,7 @@ static void take_far(ons_packed *state, void *x, int64_t n, ons_dtype compute) {
     }
 }
 
-/* Whether add_exact can take all elements of a row with this maximum, except elements far below
+/* Whether add_digits can take all elements of a row with this maximum, except elements far below
  * it. */
 static bool has_near_elements(double m) {
     return m <= ONS_LARGEST_REFERENCE && m >= ONS_FAR_BELOW - ONS_LARGEST_REFERENCE;
@@ -47,7 +47,7 @@ static void take_some(const ons_strip *strip, ons_packed *state, const char *x, 
     }
     if (!near) take_far(state, side_by_side, n, compute);
     if (state->m <= ONS_LARGEST_REFERENCE + ONS_FAR_BELOW)
-        strip->kernels->add_exact(state->digit, ons_exact_power(state->m), x, n);
+        strip->kernels->add_digits(state->digit, ons_digits_power(state->m), x, n);
 }
 
 static void take_tile(ons_strip *strip, ons_packed *states, ons_tile x, int64_t n) {
@@ -70,7 +70,7 @@ static void digits(ons_strip *strip) {
     ONS_FOR_EACH_TILE(strip, 0, strip->plan->N, j, n)
     take_tile(strip, states, ons_strip_load(strip, j, n), n);
     for (int64_t i = 0; i < strip->rows.width; i++) {
-        ons_packed state = ons_exact_of(states[i].m, states[i].digit);
+        ons_packed state = ons_packed_of_digits(states[i].m, states[i].digit);
         memcpy(strip->y + i * strip->y_across, &state, sizeof state);
     }
 }

@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     exact_results<Ops>(args, row, exact_given(row, state));
 }
 
-/* The states of rows, or of parts of rows. Reads each row twice. */
+/* Finds the state of each row, or of a part of it. A block reads its row twice. */
 template <typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
     exact_states_kernel(const __grid_constant__ typename Rows::arguments args) {

@@ -399,7 +399,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
                            ? ONS_METHOD_fused_warp
                            : ONS_METHOD_fused_block;
     ons_status status = ons_shape_on_gpu(&row, plan);
-    if (packed_states) plan->family = ONS_FAMILY_exact_sums;
+    if (packed_states) plan->family = ONS_FAMILY_digits;
     /* exact holds rows, except the rows of its own family, and keeps exponentials in double */
     const bool exact_held =
         plan->family == ONS_FAMILY_exact_held || plan->family == ONS_FAMILY_exact_in_cluster;

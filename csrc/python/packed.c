@@ -144,7 +144,9 @@ static PyObject *merge(const char *function, bool pairs, PyObject *self, PyObjec
     all.values = pairs ? 2 : ons_are_exact_states(&x) ? ONS_TWO_ROW_VALUES : ONS_PACKED_VALUES;
     if (ons_check_device(&x, given) < 0 || check_states(name, all.values, &x) < 0) goto done;
     if (all.values == ONS_TWO_ROW_VALUES && all.gives == ONS_GIVES_PAIR) {
-        PyErr_SetString(PyExc_ValueError, "gives is 'pair', and states of exact have no pairs");
+        PyErr_SetString(
+            PyExc_ValueError,
+            "gives is 'pair', and states of exact have no pairs: expected 'packed', 'm' or 'd'");
         goto done;
     }
     if (x.device == ONS_CUDA && !given[STREAM]) caller.stream = x.stream;
@@ -236,9 +238,9 @@ const char ons_merge_doc[] =
     "An array of states has the rows' shape, followed by 5 (csrc/api/packed.h), or by 4 for\n"
     "states of `exact` (csrc/api/rounding.h), and is float64.\n"
     "\n"
-    "gives: 'packed' for states, 'pair' for the pairs that finish takes (states of `exact` have\n"
-    "none: finish takes them as they are), 'm' or 'd' for one number a row. d is\n"
-    "sum(exp(x - m)) of rows of type `dtype`, by default float64.";
+    "gives: 'packed' for states, 'pair' for the pairs that finish takes, 'm' or 'd' for one\n"
+    "number a row. finish takes states of `exact` as they are, so they have no pairs. d is\n"
+    "sum(exp(x - m)). `dtype` is the type of the rows, by default float64.";
 const char ons_pack_doc[] =
     "pack($module, pairs, /, axis=(), *, dtype=None, other=None, gives='packed', "
     "stream=None)\n--\n\n"

@@ -308,8 +308,8 @@ int ons_take_axes(ons_module *module, PyObject *object, int ndim, bool reduced[O
 /* Sets the strides of a C-ordered array of the view's shape. */
 void ons_put_in_c_order(ons_view *view);
 /* Makes a problem from the views by their roles, except scale_by, the fields of an operation that
- * selects, and on a GPU the stream. y must have x's dimensions. Pairs have a dimension of 2 after
- * those of the rows, and states of `exact` a dimension of 4. */
+ * selects, and on a GPU the stream. y must have x's dimensions. Pairs have the dimensions of the
+ * rows, then a dimension of 2. States of `exact` have a dimension of 4 there. */
 bool ons_are_exact_states(const ons_view *view);
 int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERANDS],
                      const ons_view *y, const bool reduced[ONS_MAX_DIMS], ons_problem *problem);

@@ -30,7 +30,7 @@ static void max_column(const ons_rows *rows, ons_tile kept, ons_tile x, int64_t 
         V(store)(nans + i, V(set)(0));
     }
     for (int64_t j = 0; j < n; j += 4) {
-        /* four rows of the tile at once; in place of rows past the end, row j again */
+        /* Takes four rows of the tile at once. Row j takes the place of rows past the end. */
         int64_t at[4];
         for (int64_t k = 0; k < 4; k++) at[k] = j + k < n ? j + k : j;
         for (int64_t k = 0; k < 4; k++)

@@ -184,7 +184,7 @@ const ons_kernels KERNELS = {
 #endif
     .one = BITS == 32 ? F32_ONE : 1.0,
     .top_exponential = top_exponential,
-    .add_exact = add_exact,
+    .add_digits = add_digits,
 #if BITS == 32
     .rounded = &rounded_kernels,
 #endif

@@ -139,7 +139,7 @@ typedef double ons_top_exponential_fn(double m);
 
 /* Adds the exponentials of n elements that lie side by side, relative to 2^c, to the digits of
  * digits.h. Each element is at most ONS_LARGEST_REFERENCE in size, or far below c. */
-typedef void ons_add_exact_fn(double digit[ONS_DIGITS], double c, const void *x, int64_t n);
+typedef void ons_add_digits_fn(double digit[ONS_DIGITS], double c, const void *x, int64_t n);
 
 /* For `exact` (rounded.h), in float alone.
  *
@@ -313,7 +313,7 @@ typedef struct {
     int64_t longest_batched; /* row in a batch */
     double one; /* the number that 1 is kept as: a state's d is larger by this factor */
     ons_top_exponential_fn *top_exponential;
-    ons_add_exact_fn *add_exact;
+    ons_add_digits_fn *add_digits;
     const ons_rounded_kernels *rounded; /* NULL in double */
     ons_of_candidates candidates;
     ons_movers move;

@@ -218,7 +218,7 @@ ONS_ALWAYS void finish_plain_row(const operation *operation, const ons_rows *row
 }
 
 /* Adds up exponentials without rounding (api/digits.h). */
-static void add_exact(double digit[ONS_DIGITS], double c, const void *elements, int64_t n) {
+static void add_digits(double digit[ONS_DIGITS], double c, const void *elements, int64_t n) {
     const T *x = elements;
     const reference reference = {V(set)((T)(MAGIC + STEPS * (LIFT - c))),
                                  V(set)((T)((c - BELOW) / ONS_LOG2_E)), false};

@@ -1,5 +1,5 @@
 /* parts_of_rows.cuh - shared by the kernels whose blocks have parts of rows (split, gradient_split,
- * exact_sums). `parts` blocks share a strip of Form::ROWS rows. All these rows are cut in the same
+ * digits). `parts` blocks share a strip of Form::ROWS rows. All these rows are cut in the same
  * way. The first kernel writes the sum or the pair of each part to the workspace. Part p of row r
  * of strip s is number (s * parts + p) * Form::ROWS + r. If the caller gives the sums of whole
  * rows, the first kernel does not run: another kernel copies them, a thread a row. A later kernel

@@ -1,8 +1,8 @@
 /* staged.cuh - the rows of a block, staged in shared memory. It serves short rows that lie one
  * after the other without gaps, in x and in y. Most of them begin inside a pack, or have packs of 8
- * bytes, half of a lane's largest read. So a block copies all its rows to shared memory in whole
- * packs of 16 bytes, wherever each row begins. A lane takes its chunks from there, where any
- * address works. The results go back in the same way. */
+ * bytes, half of a lane's largest read. So a block copies all its rows to shared memory. It reads
+ * whole packs of 16 bytes, and a row may begin inside a pack. A lane takes its chunks from shared
+ * memory, at any address. The results go back in the same way. */
 #ifndef ONS_STAGED_CUH
 #define ONS_STAGED_CUH
 

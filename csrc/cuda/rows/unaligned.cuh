@@ -6,8 +6,8 @@
 
 /* ------- A warp's tile of 16-bit elements. The 32 lanes take neighbouring chunks, in K rounds. A
  * lane reads the words that hold its chunk. Overlapping reads come from the L1 cache. Lanes write
- * whole packs. The place in a pack or in a word is a constant, so picking words costs nothing. This
- * place and `rounds` are the same in all lanes ------- */
+ * whole packs. A row's place in a pack or in a word is a constant, so picking words costs nothing.
+ * All lanes have the same place, and the same `rounds` ------- */
 
 /* Number of rounds in which all 32 lanes have a whole chunk. */
 template <int K, int V>

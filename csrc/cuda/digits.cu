@@ -1,4 +1,4 @@
-/* exact_sums.cu - adds up the states of rows, or of parts of rows, without rounding (api/digits.h).
+/* digits.cu - finds the state of each row, or of a part of it, without rounding (api/digits.h).
  * It works like the first kernel of `split`, with digits in place of a sum. Blocks share a row in
  * parts of a fixed length, and write each part's state to the workspace. The second kernel merges
  * the parts of a row.
@@ -9,7 +9,7 @@
 
 /* The sum of the elements that one thread has seen so far. */
 template <typename Real>
-struct exact_sum {
+struct sum_in_digits {
     using A = arithmetic<Real>;
     static constexpr Real FAR_BELOW = (Real)ONS_FAR_BELOW, NEAR = (Real)LARGEST;
 
@@ -41,7 +41,7 @@ struct exact_sum {
         const ons_packed raised = ons_packed_raise(packed(), to);
 #pragma unroll
         for (int k = 0; k < ONS_DIGITS; k++) digit[k] = raised.digit[k];
-        const double c = ons_exact_power(to), most = (double)NEAR * ONS_LOG2_E + 200;
+        const double c = ons_digits_power(to), most = (double)NEAR * ONS_LOG2_E + 200;
         near = exponentials<Real>(A::MAGIC + (Real)(c < most ? c : most));
         const double last = c * (1 / ONS_LOG2_E);
         same_place = ons_has_place(to) ? (Real)(last - fabs(last) * 0x1p-20) : to;
@@ -57,7 +57,7 @@ struct exact_sum {
 
     template <typename Tile>
     __device__ void add_any(const Tile &tile) {
-        const double c = ons_exact_power(m), base = ons_exact_base(m);
+        const double c = ons_digits_power(m), base = ons_digits_base(m);
         const bool has_near = m <= NEAR + FAR_BELOW;
         Real x[Tile::K * Tile::V];
         tile.take(x);
@@ -81,7 +81,7 @@ constexpr int EXACT_THREADS = Form::ROWS == 1 ? SPLIT_THREADS : PASS_THREADS;
 /* Row form. Finds the block's maximum first, so that the digits of all threads have the same
  * place. */
 template <typename Real>
-__device__ inline void merge_exact_row(exact_sum<Real> mine, ons_packed *row) {
+__device__ inline void merge_digits_of_row(sum_in_digits<Real> mine, ons_packed *row) {
     constexpr int WARPS = SPLIT_THREADS / WARP;
     __shared__ Real largest[WARPS];
     __shared__ double digits[ONS_DIGITS][WARPS];
@@ -108,7 +108,7 @@ __device__ inline void merge_exact_row(exact_sum<Real> mine, ons_packed *row) {
 
 /* Column form: a lane of each warp has a row. */
 template <typename Real>
-__device__ inline void merge_exact_columns(const exact_sum<Real> &mine, ons_packed *row) {
+__device__ inline void merge_digits_of_columns(const sum_in_digits<Real> &mine, ons_packed *row) {
     using Form = block_of_columns;
     __shared__ ons_packed parts[PASS_THREADS / WARP * Form::ROWS];
     parts[Form::slot(warp_of_block())] = mine.packed();
@@ -123,20 +123,20 @@ __device__ inline void merge_exact_columns(const exact_sum<Real> &mine, ons_pack
 
 template <typename Rows, typename Form>
 __global__ void __launch_bounds__(EXACT_THREADS<Form>, Form::ROWS == 1 ? 2 : 1)
-    exact_sums_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
-                      int64_t chunks_a_part, ons_packed *states) {
+    digits_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
+                  int64_t chunks_a_part, ons_packed *states) {
     await_earlier_work();
     using Real = typename Rows::Real;
     const part_of_rows<Rows, Form> part(args, parts, chunks_a_part);
     const auto row = part.row(args);
-    exact_sum<Real> sum;
+    sum_in_digits<Real> sum;
     for_each_tile<Form, TILE_CHUNKS>(row, part.begin, part.end,
                                      [&](int64_t, const auto &tile) { sum.add(tile); });
     states = part.of_part(states, args, parts);
     if constexpr (Form::ROWS == 1)
-        merge_exact_row(sum, states);
+        merge_digits_of_row(sum, states);
     else
-        merge_exact_columns(sum, states);
+        merge_digits_of_columns(sum, states);
 }
 
 static __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
@@ -148,13 +148,12 @@ static __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
             return ons_packed_merge(a, b);
         };
         const ons_packed all = merged_parts(states, row, parts, width, merge);
-        *(ons_packed *)row_address(args, row).y = ons_exact_of(all.m, all.digit);
+        *(ons_packed *)row_address(args, row).y = ons_packed_of_digits(all.m, all.digit);
     });
 }
 
-ons_status launch_exact_sums(const launch_request &request) {
-    return with_rows_or_columns<ONS_FAMILY_exact_sums>(request, [&](auto ops, auto rows,
-                                                                    auto form) {
+ons_status launch_digits(const launch_request &request) {
+    return with_rows_or_columns<ONS_FAMILY_digits>(request, [&](auto ops, auto rows, auto form) {
         using Rows = typename decltype(rows)::Rows;
         using Form = decltype(form);
         const ons_plan *plan = request.plan;
@@ -164,7 +163,7 @@ ons_status launch_exact_sums(const launch_request &request) {
             const int parts = (int)plan->blocks_a_row;
             auto *states = (ons_packed *)request.workspace;
             ons_status status =
-                launch_strips(request, {parts, plan->threads}, exact_sums_kernel<Rows, Form>,
+                launch_strips(request, {parts, plan->threads}, digits_kernel<Rows, Form>,
                               rows.arguments, parts, plan->tile / Rows::V, states);
             if (status != ONS_OK || request.facts) return status;
             return launch_thread_a_row(request, exact_merge_kernel, parts, (int)Form::ROWS, states);
