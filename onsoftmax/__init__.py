@@ -36,6 +36,7 @@ from ._describe import __version__ as __version__
 from ._explain import explain
 from ._explain.record import Step
 from ._explain.trace import Trace
+from ._losses import cross_entropy, cross_entropy_with_grad
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
 from ._topk import TopK, TopKWithNormalizer
@@ -76,6 +77,8 @@ __all__ = [
     "TopK",
     "TopKWithNormalizer",
     "Trace",
+    "cross_entropy",
+    "cross_entropy_with_grad",
     "explain",
     "get_num_threads",
     "log_softmax",

@@ -85,7 +85,7 @@ int ons_method_reads(ons_method method, ons_operation operation);
 int ons_method_writes(ons_method method, ons_operation operation);
 
 /* Removes dimensions of length 1, joins neighbours that every operand steps through evenly, and
- * sorts the outer dimensions in the order of x's memory. */
+ * sorts the outer dimensions in the order of x's memory, except for a loss. */
 void ons_coalesce(ons_problem *problem);
 
 /* Decides what will run, and why. `problem` must be coalesced. */

@@ -46,6 +46,7 @@ typedef struct {
     bool pair;      /* this value is an ons_pair (state.h), whatever y's type */
     bool gradient;  /* it also takes ONS_GRADIENT, and adds up no exponentials */
     bool selects;   /* the result is each row's k largest, and ONS_INDICES */
+    bool loss;      /* a loss, or with a result of the row's shape its gradient (loss.h) */
     ons_keep keeps;
     double excluded; /* the result of an element that `where` excludes */
     const char *summary;
@@ -98,6 +99,24 @@ typedef enum {
     ONS_OPERANDS
 } ons_role;
 
+/* What a loss takes and gives beside x and y (loss.h). Arrays have an entry for each row, in the
+ * order of the rows, without gaps. A real array has the arithmetic's type. NULL: not given, or not
+ * wanted. */
+typedef struct {
+    const void *target;       /* the class of each row: int64 if wide_target, else int32 */
+    const void *weight;       /* real, an entry for each class */
+    const double *weight_sum; /* the sum of all weights, and what it rounded away; NULL: N */
+    const double *sums;       /* the same for each row's sum(weight * x) */
+    const void *given;        /* real: the gradient of each row's loss */
+    int64_t given_step;       /* 0: one entry for all rows */
+    double *divisor;          /* of a mean: the sum of the targets' weights. The loss writes it */
+    void *loss, *lse;         /* real: each row's results */
+    void *reduced;            /* real, one number: the sum of the losses, or their mean */
+    int64_t ignore_index;
+    double smoothing, z_loss;
+    bool wide_target, in_double; /* in_double: real arrays are of double, else of float */
+} ons_loss;
+
 /* y = operation(scale * x) over the last `reduced_dims` of `dims` dimensions, in order, as one row
  * of N elements. The dimensions before them tell the rows apart. where (ONS_BOOL) and scale
  * (ONS_FLOAT64 on the CPU, any floating type on a GPU, stride 0 along the row) may be absent. y may
@@ -122,7 +141,11 @@ typedef enum {
  * order. Of equal elements the first comes first, NaN is larger than all, and elements that `where`
  * excludes are -inf. y receives their softmax, or its logarithm if `log`, and ONS_INDICES their
  * indices along the row. Both have k elements where x has N, with their own strides. Neither may
- * overlap x. The row has one dimension. */
+ * overlap x. The row has one dimension.
+ *
+ * A loss has the pairs of its rows in ONS_STATISTIC, and reads one element of each row. Its results
+ * are in `loss`, and y is not used. Its gradient has the row's shape. The row has one dimension,
+ * and the dimensions before it stay in their order. */
 typedef struct {
     ons_operation operation;
     ons_device device;
@@ -140,6 +163,7 @@ typedef struct {
     /* for an operation that selects: */
     int64_t k;
     bool log, sorted; /* else in any order */
+    ons_loss loss;    /* for a loss */
 } ons_problem;
 
 /* In the row form, rows are processed one after the other along their elements. In the column form

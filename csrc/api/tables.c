@@ -14,11 +14,13 @@ const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
 #undef ONS_METHOD
 };
 
-#define RESULT_ROW false, false, false, false
-#define RESULT_VALUE true, false, false, false
-#define RESULT_PAIR true, true, false, false
-#define RESULT_GRADIENT false, false, true, false
-#define RESULT_TOPK false, false, false, true
+#define RESULT_ROW false, false, false, false, false
+#define RESULT_VALUE true, false, false, false, false
+#define RESULT_PAIR true, true, false, false, false
+#define RESULT_GRADIENT false, false, true, false, false
+#define RESULT_TOPK false, false, false, true, false
+#define RESULT_LOSS true, false, false, false, true
+#define RESULT_LOSS_GRADIENT false, false, false, false, true
 const ons_operation_info ons_operations[ONS_OPERATION_COUNT] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     {#name, RESULT_##result, ONS_KEEP_##keeps, excluded, summary},

@@ -2,6 +2,7 @@
  * 1805.02867, algorithm 3, with a tile in place of an element. Any row length. An operation that
  * takes a gradient adds up its sum tile by tile, then computes the results. An operation that
  * selects has one pass, which also finds the candidates for the k largest. */
+#include "loss.h"
 #include "online.h"
 #include "topk.h"
 
@@ -53,12 +54,15 @@ void ons_online_finish(ons_strip *strip, int64_t begin, int64_t end) {
         if (begin == 0) ons_strip_store_values(strip);
         return;
     }
+    const bool loss = ons_operations[strip->problem->operation].loss;
     strip->primitives->set_references(&strip->rows);
     strip->epilogue->end_rows(&strip->rows);
+    if (loss) ons_loss_end_rows(strip);
     ONS_FOR_EACH_TILE(strip, begin, end, j, n) {
         ons_tile x = ons_strip_load(strip, j, n);
         strip->rows.next = ons_strip_next_tile(strip, j + n);
         strip->epilogue->finish(&strip->rows, ons_strip_result(strip, j), x, n);
+        if (loss) ons_loss_finish(strip, j, n);
         ons_strip_store(strip, j, n);
     }
     if (strip->rows.past_caches) strip->primitives->fence();

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "loss.h"
 #include "split.h"
 
 #define ONS_ENTRY_EVERYWHERE(name) ons_cpu_##name
@@ -58,8 +59,11 @@ ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {
     char *workspace = fits ? small : aligned_alloc(64, bytes);
     if (!workspace) return ONS_E_MEMORY;
     ons_job job = {problem, plan, kernels, workspace};
-    const bool exact = problem->sums && !ons_operations[problem->operation].gradient;
-    (exact ? ons_cpu_digits : entries[plan->method])(&job);
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    const bool exact = problem->sums && !info->gradient;
+    (exact                           ? ons_cpu_digits
+     : info->loss && info->one_a_row ? ons_cpu_losses
+                                     : entries[plan->method])(&job);
     if (!fits) free(workspace);
     return ONS_OK;
 }

@@ -276,7 +276,8 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
         plan->width = width_of_rows(problem, plan, larger(ONS_MAX_WIDTH, RUN_BYTES / row));
     }
     bool written_as_computed = problem->operand[ONS_Y].dtype == plan->compute;
-    plan->past_caches = !has_one_a_row(problem) && is_large(problem, plan) &&
+    const bool loss = ons_operations[problem->operation].loss; /* it changes results once more */
+    plan->past_caches = !loss && !has_one_a_row(problem) && is_large(problem, plan) &&
                         ((direct && !plan->stages_gradient) || plan->brings_rows ||
                          (plan->whole_columns && written_as_computed));
     if (plan->whole_columns) plan->width = width_of_columns(problem, plan);

@@ -327,8 +327,8 @@ static bool is_packed(const ons_problem *problem) {
     return true;
 }
 
-static bool has_row_form_alone(ons_method method, bool gradient) {
-    return method == ONS_METHOD_online_block || method == ONS_METHOD_exact ||
+static bool has_row_form_alone(ons_method method, bool gradient, bool loss) {
+    return loss || method == ONS_METHOD_online_block || method == ONS_METHOD_exact ||
            (gradient && (method == ONS_METHOD_fused_warp || method == ONS_METHOD_cluster));
 }
 
@@ -349,8 +349,8 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
     const bool gradient = ons_operations[problem->operation].gradient;
     bool columns =
-        !has_row_form_alone(plan->method, gradient) && problem->reduced_dims == 1 && outer > 0 &&
-        plan->N > 1 &&
+        !has_row_form_alone(plan->method, gradient, ons_operations[problem->operation].loss) &&
+        problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
         problem->operand[ONS_X].stride[inner] != ons_dtype_size(problem->operand[ONS_X].dtype) &&
         llabs(problem->operand[ONS_X].stride[outer - 1]) <
             llabs(problem->operand[ONS_X].stride[inner]);

@@ -464,6 +464,8 @@ ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
     if (plan->method == ONS_METHOD_exact && as_it_is->given) plan->family = ONS_FAMILY_exact_given;
     if (plan->method == ONS_METHOD_exact && ons_operations[as_it_is->operation].pair)
         plan->family = ONS_FAMILY_exact_states;
+    if (ons_operations[as_it_is->operation].loss)
+        plan->family = has_one_a_row(as_it_is) ? ONS_FAMILY_losses : ONS_FAMILY_loss_gradient;
     const gpu_row seen = seen_by(plan->family, as_it_is), *row = &seen;
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
     plan->lanes = 0;

@@ -15,6 +15,7 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
     const ons_operation_info *info = &ons_operations[operation];
     const bool on_cpu = device == ONS_CPU;
     if (info->pair && method == ONS_METHOD_naive) return false; /* it has no maximum */
+    if (info->loss) return method == ONS_METHOD_AUTO || method == ONS_METHOD_split;
     if (!info->gradient && !info->selects) return true;
     /* A gradient needs neither a maximum nor exponentials, so the other methods would add nothing.
      * A selection reads a row once, so methods with more passes would add nothing. */
@@ -104,6 +105,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     if (operation->selects) plan->k = problem->k;
     plan->reason = by_given ? "the pairs of the rows are given: their elements are read once"
                             : "asked for by name";
+    if (operation->loss && !given) return ONS_E_OPERAND;
     if (problem->sums) {
         plan->method = on_cpu && !operation->gradient ? ONS_METHOD_online : ONS_METHOD_split;
         plan->reason = "the rows' sums are the result: their elements are read once";
@@ -113,7 +115,8 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         return ONS_E_OPERAND;
     ons_status status = (on_cpu ? ons_plan_on_cpu : ons_plan_on_gpu)(problem, machine, plan);
     if (status != ONS_OK) return status;
-    if (operation->gradient || operation->selects) plan->measured = NULL; /* softmax was measured */
+    if (operation->gradient || operation->selects || operation->loss)
+        plan->measured = NULL; /* softmax was measured */
     plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;
 }

@@ -117,6 +117,9 @@ PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count
 PyObject *ons_pack_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 extern const char ons_merge_doc[], ons_pack_doc[], ons_empty_doc[];
+/* loss.c */
+PyObject *ons_loss_call(PyObject *self, PyObject *args);
+extern const char ons_loss_doc[];
 /* traced.c */
 PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_xla_target(PyObject *self, PyObject *platform);

@@ -249,11 +249,21 @@ static const char of_memory_doc[] =
     "NotImplemented for an array that another library must handle, such as a tensor that\n"
     "requires grad.";
 
-static PyMethodDef functions[] = {
-#define ONS_OPERATION(name, result, keeps, excluded, summary)                                     \
+/* The functions of each kind of operation. loss.c has those of losses. */
+#define FUNCTIONS(name)                                                                           \
     {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, name##_doc}, \
         {"_" #name "_of_memory", (PyCFunction)(void (*)(void))name##_of_memory,                   \
          METH_FASTCALL | METH_KEYWORDS, of_memory_doc},
+#define FUNCTIONS_OF_ROW FUNCTIONS
+#define FUNCTIONS_OF_VALUE FUNCTIONS
+#define FUNCTIONS_OF_PAIR FUNCTIONS
+#define FUNCTIONS_OF_GRADIENT FUNCTIONS
+#define FUNCTIONS_OF_TOPK FUNCTIONS
+#define FUNCTIONS_OF_LOSS(name)
+#define FUNCTIONS_OF_LOSS_GRADIENT(name)
+
+static PyMethodDef functions[] = {
+#define ONS_OPERATION(name, result, keeps, excluded, summary) FUNCTIONS_OF_##result(name)
 #include "../op/operations.def"
 #undef ONS_OPERATION
     {"finish", (PyCFunction)(void (*)(void))ons_finish_call, METH_FASTCALL | METH_KEYWORDS,

@@ -123,6 +123,7 @@ static PyMethodDef functions[] = {
     {"check_call", (PyCFunction)(void (*)(void))ons_check_call, METH_FASTCALL | METH_KEYWORDS,
      ons_check_call_doc},
     {"xla_target", ons_xla_target, METH_O, ons_xla_target_doc},
+    {"cross_entropy", ons_loss_call, METH_VARARGS, ons_loss_doc},
     {"methods", ons_list_methods, METH_O, methods_doc},
     {"as_numpy", ons_as_numpy, METH_O, as_numpy_doc},
     {"set_num_threads", set_num_threads, METH_O, set_doc},

@@ -63,6 +63,8 @@
 
 #define ENDINGS_OF_PAIR(operation)
 #define ENDINGS_OF_TOPK(operation)
+#define ENDINGS_OF_LOSS(operation)
+#define ENDINGS_OF_LOSS_GRADIENT(operation) /* softmax's, and loss.c */
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDINGS_OF_##result(name)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
@@ -83,6 +85,8 @@
                               .finish_gradient = name##_finish_##form},
 #define ENDING_OF_PAIR(name, form)
 #define ENDING_OF_TOPK(name, form)
+#define ENDING_OF_LOSS(name, form)
+#define ENDING_OF_LOSS_GRADIENT(name, form)
 
 #ifndef WITHOUT_PIPELINES
 #define RUN(name, operation, type, run_all) \
@@ -137,6 +141,8 @@
     RUN(short_rows, operation, ons_run_of_rows, short_rows(run, &operation))
 #define RUNS_OF_PAIR(operation)
 #define RUNS_OF_TOPK(operation)
+#define RUNS_OF_LOSS(operation)
+#define RUNS_OF_LOSS_GRADIENT(operation)
 #define RUNS_OF_GRADIENT(operation)
 #define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
 #include "../../op/operations.def"
@@ -152,6 +158,8 @@
     [ONS_OPERATION_##name] = {.batches = OF_TYPES(batches, name), .short_rows = name##_short_rows},
 #define PIPELINES_OF_PAIR(name)
 #define PIPELINES_OF_TOPK(name)
+#define PIPELINES_OF_LOSS(name)
+#define PIPELINES_OF_LOSS_GRADIENT(name)
 #define PIPELINES_OF_GRADIENT(name)
 #endif
 

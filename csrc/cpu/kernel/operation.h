@@ -178,6 +178,8 @@ typedef struct {
                                    .gradient_element = name##_element};
 #define OPERATION_OF_PAIR(name, keeps)
 #define OPERATION_OF_TOPK(name, keeps)
+#define OPERATION_OF_LOSS(name, keeps)
+#define OPERATION_OF_LOSS_GRADIENT(name, keeps)
 #define ONS_OPERATION(name, result, keeps, excluded, summary) OPERATION_OF_##result(name, keeps)
 #include "../../op/operations.def"
 #undef ONS_OPERATION

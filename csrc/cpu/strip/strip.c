@@ -101,8 +101,10 @@ ons_strip ons_strip_of(const ons_job *job, int worker) {
         .problem = problem, .plan = plan, .kernels = job->kernels, .move = &job->kernels->move};
     bool row_form = plan->form == ONS_ROW_FORM;
     strip.primitives = row_form ? &job->kernels->row : &job->kernels->column;
-    strip.epilogue =
-        (row_form ? job->kernels->end_row : job->kernels->end_column) + problem->operation;
+    const ons_operation ends_as = ons_operations[problem->operation].loss
+                                      ? (ons_operation)ONS_OPERATION_softmax
+                                      : problem->operation; /* loss.c has the rest */
+    strip.epilogue = (row_form ? job->kernels->end_row : job->kernels->end_column) + ends_as;
     strip.pipelines = job->kernels->pipelines + problem->operation;
     char *next = job->workspace + worker * ons_strip_bytes(plan);
     int64_t width = rows_with_states(plan);
@@ -151,6 +153,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
     int64_t x = 0, y = 0, where = 0, scale = 0, pairs = 0, gradient = 0, indices = 0;
     int last = ons_outer_dims(problem) - 1;
     strip->rows.width = 1;
+    strip->first_row = index;
     if (last >= 0) {
         int64_t count = strips_across(problem, strip->plan), width = strip->plan->width;
         int64_t first =
@@ -159,6 +162,7 @@ void ons_strip_at(ons_strip *strip, int64_t index) {
         int64_t end = first + width < across ? first + width : across;
         if (first < 0) first = 0;
         if (last > 0) index /= count;
+        strip->first_row = (last > 0 ? index * across : 0) + first;
         strip->rows.width = end - first;
         x = first * strip->x_across;
         y = first * strip->y_across;

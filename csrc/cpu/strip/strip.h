@@ -16,6 +16,7 @@ typedef struct {
     const ons_movers *move;
     ons_rows rows;
     bool anchored;
+    int64_t first_row; /* its number among all rows, if these are in order */
     /* element 0 of row 0 of each operand, and its bytes from row to row */
     const char *x, *where, *scale_in_memory, *gradient;
     char *y, *pairs, *indices;

@@ -6,18 +6,6 @@
 #include "../driver/launch.cuh"
 #include "../statistic/pair.cuh"
 
-/* sum(e^(x - m)) of a pair whose exponentials were computed in Real. It is relative to e^m as
- * Real's arithmetic computes it. */
-template <typename Real>
-static __device__ double d_of(const ons_pair &pair) {
-    using A = arithmetic<Real>;
-    const Real m = (Real)pair.m;
-    if (!isfinite(m)) return pair.d;
-    const reference<Real> to(m);
-    const double largest = (double)(to.exponential(m - to.anchor) * A::LOWERED) * factor_to_pair(m);
-    return ons_count_or_d(pair.d / largest, ldexp(1.0, -A::BITS));
-}
-
 static __global__ void merge_kernel(const __grid_constant__ ons_merging all) {
     await_earlier_work();
     const int64_t threads = (int64_t)gridDim.x * blockDim.x;

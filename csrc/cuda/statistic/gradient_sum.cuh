@@ -53,6 +53,8 @@ struct gradient_sum {
 
 #define OF_GRADIENT(code) code
 #define OF_TOPK(code)
+#define OF_LOSS(code)
+#define OF_LOSS_GRADIENT(code)
 
 struct gradient_operations : several_operations {
     using statistic = gradient_sum;
@@ -72,5 +74,7 @@ struct gradient_operations : several_operations {
 
 #undef OF_GRADIENT
 #undef OF_TOPK
+#undef OF_LOSS
+#undef OF_LOSS_GRADIENT
 
 #endif

@@ -1,0 +1,79 @@
+/* loss.h - the cross-entropy of a row, and what its gradient needs beside softmax.
+ *
+ * Let p = softmax(x), t the row's target, w the weights of the classes, W their sum, a the label
+ * smoothing, z the factor of z_loss and lse = logsumexp(x).
+ *
+ *     loss      = (1 - a) w[t] (lse - x[t]) + a / N sum(w (lse - x)) + z lse^2
+ *     gradient  = ((1 - a) w[t] + a W / N + 2 z lse) p - a / N w - (1 - a) w[t] at t
+ *
+ * An ignored row has 0 in both. A row whose target is no class has NaN. */
+#ifndef ONS_LOSS_H
+#define ONS_LOSS_H
+
+#include "problem.h"
+#include "state.h"
+
+/* A row's target, or one of these. */
+enum { ONS_IGNORED = -1, ONS_NO_CLASS = -2 };
+ONS_INLINE int64_t ons_target_of(const ons_loss *loss, int64_t row, int64_t N) {
+    const int64_t target = loss->wide_target ? ((const int64_t *)loss->target)[row]
+                                             : ((const int32_t *)loss->target)[row];
+    if (target == loss->ignore_index) return ONS_IGNORED;
+    return target >= 0 && target < N ? target : ONS_NO_CLASS;
+}
+
+/* Element i of a real array. */
+ONS_INLINE double ons_real_at(const ons_loss *loss, const void *array, int64_t i) {
+    return loss->in_double ? ((const double *)array)[i] : (double)((const float *)array)[i];
+}
+ONS_INLINE void ons_set_real(const ons_loss *loss, void *array, int64_t i, double value) {
+    if (loss->in_double)
+        ((double *)array)[i] = value;
+    else
+        ((float *)array)[i] = (float)value;
+}
+
+ONS_INLINE double ons_class_weight(const ons_loss *loss, int64_t i) {
+    return loss->weight ? ons_real_at(loss, loss->weight, i) : 1.0;
+}
+
+ONS_INLINE double ons_weight_sum(const ons_loss *loss, int64_t N) {
+    return loss->weight_sum ? loss->weight_sum[0] + loss->weight_sum[1] : (double)N;
+}
+
+/* Pairs have d = sum(e^(x - m)) here. */
+ONS_INLINE double ons_lse_of(ons_pair row) { return isinf(row.m) ? row.m : row.m + log(row.d); }
+
+/* The loss of a row with a target among the classes. x is the target's logit. The largest element
+ * and the logarithm are kept apart, so that no common offset enters the rounding. */
+ONS_INLINE double ons_loss_of(const ons_loss *loss, int64_t row, int64_t target, int64_t N,
+                              ons_pair pair, double x) {
+    const double log_d = log(pair.d), lse = ons_lse_of(pair);
+    const double apart = isinf(pair.m) ? lse - x : (pair.m - x) + log_d;
+    double sum = (1.0 - loss->smoothing) * ons_class_weight(loss, target) * apart;
+    if (loss->smoothing != 0.0) {
+        const double W = ons_weight_sum(loss, N);
+        const double of_x = loss->sums[2 * row] + loss->sums[2 * row + 1];
+        sum += loss->smoothing / (double)N * ((W * pair.m - of_x) + W * log_d);
+    }
+    return loss->z_loss != 0.0 ? sum + loss->z_loss * lse * lse : sum;
+}
+
+/* The gradient of element j is all * p[j] - each * w[j], and `target` less at the target. */
+typedef struct {
+    double all, each, target;
+} ons_loss_gradient;
+
+ONS_INLINE ons_loss_gradient ons_gradient_of_loss(const ons_loss *loss, int64_t row, int64_t target,
+                                                  int64_t N, ons_pair pair) {
+    double by = loss->given ? ons_real_at(loss, loss->given, row * loss->given_step) : 1.0;
+    if (loss->divisor) by /= *loss->divisor;
+    const double each = by * loss->smoothing / (double)N;
+    const double own = by * (1.0 - loss->smoothing) * ons_class_weight(loss, target);
+    double all = loss->smoothing != 0.0 ? own + each * ons_weight_sum(loss, N) : own;
+    if (loss->z_loss != 0.0) all += 2.0 * loss->z_loss * by * ons_lse_of(pair);
+    const ons_loss_gradient gradient = {all, each, own};
+    return gradient;
+}
+
+#endif

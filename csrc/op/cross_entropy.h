@@ -1,0 +1,8 @@
+/* cross_entropy.h - the loss of a row whose class is given, and its gradient (api/loss.h). Its
+ * kernels are those of softmax, with what csrc/cpu/loss.c and csrc/cuda/loss.cu add. */
+
+#ifdef ONS_OPERATION
+ONS_OPERATION(cross_entropy, LOSS, NOTHING, 0.0, "logsumexp(x) - x[target]")
+ONS_OPERATION(cross_entropy_with_grad, LOSS_GRADIENT, EXPONENTIALS, 0.0,
+              "logsumexp(x) - x[target], and its gradient softmax(x) - 1 at the target")
+#endif

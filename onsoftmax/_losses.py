@@ -1,0 +1,228 @@
+"""cross_entropy: the loss of rows of logits whose classes are given, and its gradient."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from ._libraries.kinds import dtype_name, library_of
+
+_REDUCTIONS = ("none", "sum", "mean")
+
+
+def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
+    """The array without gaps, in a type of `wanted`; in the first one if it has none of them."""
+    if isinstance(array, (list, tuple, int, float)):
+        array = np.asarray(array)
+    if not hasattr(array, "dtype"):  # by DLPack alone: the core checks it
+        return array if hasattr(array, "__dlpack__") else _prepared(name, np.asarray(array), wanted)
+    kind = dtype_name(array.dtype)
+    of_ints = wanted[0].startswith("int")
+    if of_ints and not kind.startswith(("int", "uint")):
+        raise TypeError(f"{name} has dtype {kind}: expected the indices of classes, int32 or int64")
+    if not of_ints and not kind.startswith(("float", "bfloat", "int", "uint")):
+        raise TypeError(f"{name} has dtype {kind}: expected real numbers")
+    library = library_of(array)
+    if library == "torch":
+        if kind not in wanted:
+            import torch
+
+            array = array.to(getattr(torch, wanted[0]))
+        return array.detach().contiguous()
+    if isinstance(array, _core.DeviceArray):
+        return array
+    if kind not in wanted:
+        array = array.astype(wanted[0])
+    if isinstance(array, np.ndarray):
+        return np.require(array, requirements=("C", "A")).view(np.ndarray)
+    return array.copy() if library == "cupy" and not array.flags.c_contiguous else array
+
+
+class _Terms:
+    """The arguments of a call, checked, besides logits and target."""
+
+    def __init__(
+        self,
+        axis: int,
+        ignore_index: int,
+        label_smoothing: float,
+        z_loss: float,
+        weight: Any,
+        reduction: str,
+        stream: Any,
+        num_threads: int | None,
+    ) -> None:
+        if reduction not in _REDUCTIONS:
+            raise ValueError(f"reduction is {reduction!r}: expected 'none', 'sum' or 'mean'")
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"label_smoothing is {label_smoothing!r}: expected a number from 0 to 1")
+        if not abs(z_loss) < float("inf"):
+            raise ValueError(f"z_loss is {z_loss!r}: expected a finite number")
+        self.axis = operator.index(axis)
+        self.ignore_index = operator.index(ignore_index)
+        self.label_smoothing, self.z_loss = float(label_smoothing), float(z_loss)
+        self.weight, self.reduction = weight, reduction
+        self.stream, self.num_threads = stream, num_threads
+
+    def call(
+        self, logits: Any, target: Any, *, lse: bool = False, grad_out: Any = None, grad_loss: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """(loss, gradient or None, lse or None). grad_out: True for a new array."""
+        real = ("float64",) if dtype_name(getattr(logits, "dtype", "float64")) == "float64" else ("float32",)
+        given = [
+            None if array is None else _prepared(name, array, real)
+            for name, array in (("weight", self.weight), ("grad_loss", grad_loss))
+        ]
+        return _core.cross_entropy(
+            logits,
+            _prepared("target", target, ("int64", "int32")),
+            self.axis,
+            *given,
+            grad_out,
+            self.ignore_index,
+            self.label_smoothing,
+            self.z_loss,
+            _REDUCTIONS.index(self.reduction),
+            lse,
+            self.stream,
+            self.num_threads,
+        )
+
+
+def cross_entropy(
+    logits: Any,
+    target: Any,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: Any = None,
+    reduction: str = "mean",
+    return_lse: bool = False,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """The cross-entropy of each row of logits with its class: logsumexp(row) - row[target].
+
+    Names and meaning are as in torch.nn.functional.cross_entropy with class indices, but the classes are
+    along `axis`, the last one by default. The logits are read once, and nothing of their size is written.
+
+    Parameters
+    ----------
+    logits : array_like, any shape
+        Dimensionless, as softmax takes them.
+    target : array of int32 or int64, of the logits' shape without axis
+        The class of each row, from 0 to N - 1.
+    axis : int
+        The axis of the classes.
+    ignore_index : int
+        A row with this target counts as if it were not there. Its loss and its gradient are 0.
+    label_smoothing : float
+        The share a, from 0 to 1, of the target that all classes have alike. The loss is then
+        (1 - a) * weight[target] * (lse - x[target]) + a / N * sum(weight * (lse - x)), with
+        lse = logsumexp(x).
+    z_loss : float
+        Adds z_loss * lse ** 2 to each loss.
+    weight : array of N numbers, optional
+        The weight of each class.
+    reduction : "mean", "sum" or "none"
+        "mean" divides the sum of the losses by the sum of the targets' weights, or by the number of rows
+        that count.
+    return_lse : bool
+        Whether to return (loss, lse), with the logsumexp of each row.
+    stream, num_threads
+        As softmax takes them.
+
+    Returns
+    -------
+    array of the logits' kind, or a number
+        One loss, or with "none" one for each row. It is float64 for float64 logits, and float32 for all
+        other types. The mean over no rows is NaN. A row with a NaN or +inf has the loss NaN.
+
+    Raises
+    ------
+    IndexError
+        A target on the CPU is no class and not ignore_index. On a GPU, the loss and the gradient of such a
+        row are NaN, since an exception would have to wait for the GPU.
+    ValueError
+        The target's shape is not that of the rows, an argument is out of its range, or the arrays are on
+        different devices.
+    TypeError
+        The target is not of ints, or an array has a type that softmax does not take.
+
+    References
+    ----------
+    C. Szegedy et al., Rethinking the inception architecture for computer vision, arXiv:1512.00567 (2015),
+    section 7: label smoothing. A. Chowdhery et al., PaLM, arXiv:2204.02311 (2022), section 5: z_loss.
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> float(ons.cross_entropy([[1.0, 2.0, 3.0, 6.0, 2.0, 1.0]], [3]).round(4))
+    0.0952
+    """
+    terms = _Terms(axis, ignore_index, label_smoothing, z_loss, weight, reduction, stream, num_threads)
+    if library_of(logits) == "torch" and logits.requires_grad:
+        from ._torch.losses import cross_entropy as differentiable
+
+        loss, lse = differentiable(terms, logits, target)
+    else:
+        loss, _, lse = terms.call(logits, target, lse=return_lse)
+    return (loss, lse) if return_lse else loss
+
+
+def cross_entropy_with_grad(
+    logits: Any,
+    target: Any,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: Any = None,
+    reduction: str = "mean",
+    return_lse: bool = False,
+    grad_out: Any = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """The loss of cross_entropy, and its gradient with respect to the logits.
+
+    The gradient is that of the returned loss. With reduction="none" it is the gradient of the losses' sum.
+
+    Parameters
+    ----------
+    grad_out : array of the logits' shape and type, optional
+        Receives the gradient. It may be the logits themselves.
+    logits, target, axis, ignore_index, label_smoothing, z_loss, weight, reduction, return_lse, stream, \
+num_threads
+        As cross_entropy takes them.
+
+    Returns
+    -------
+    (loss, gradient), or (loss, gradient, lse) with return_lse
+        The gradient has the type of the logits.
+
+    Raises
+    ------
+    IndexError, ValueError, TypeError
+        As cross_entropy. Also ValueError if grad_out has another shape or type than the logits, and
+        RuntimeError if the logits require grad: use cross_entropy and backward().
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> loss, gradient = ons.cross_entropy_with_grad([[1.0, 2.0, 3.0]], [2])
+    >>> gradient.round(4)
+    array([[ 0.09  ,  0.2447, -0.3348]])
+    """
+    terms = _Terms(axis, ignore_index, label_smoothing, z_loss, weight, reduction, stream, num_threads)
+    wanted = True if grad_out is None else grad_out
+    loss, gradient, lse = terms.call(logits, target, lse=return_lse, grad_out=wanted)
+    return (loss, gradient, lse) if return_lse else (loss, gradient)
