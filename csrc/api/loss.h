@@ -14,7 +14,8 @@
 #include "state.h"
 
 /* A row's target, or one of these. */
-enum { ONS_IGNORED = -1, ONS_NO_CLASS = -2 };
+#define ONS_IGNORED ((int64_t) - 1)
+#define ONS_NO_CLASS ((int64_t) - 2)
 ONS_INLINE int64_t ons_target_of(const ons_loss *loss, int64_t row, int64_t N) {
     const int64_t target = loss->wide_target ? ((const int64_t *)loss->target)[row]
                                              : ((const int32_t *)loss->target)[row];
@@ -44,17 +45,18 @@ ONS_INLINE double ons_weight_sum(const ons_loss *loss, int64_t N) {
 /* Pairs have d = sum(e^(x - m)) here. */
 ONS_INLINE double ons_lse_of(ons_pair row) { return isinf(row.m) ? row.m : row.m + log(row.d); }
 
-/* The loss of a row with a target among the classes. x is the target's logit. The largest element
+/* The loss of a row with a target among the classes. m and log_d = log(sum(e^(x - m))) are the
+ * row's, and x is the target's logit. The largest element
  * and the logarithm are kept apart, so that no common offset enters the rounding. */
 ONS_INLINE double ons_loss_of(const ons_loss *loss, int64_t row, int64_t target, int64_t N,
-                              ons_pair pair, double x) {
-    const double log_d = log(pair.d), lse = ons_lse_of(pair);
-    const double apart = isinf(pair.m) ? lse - x : (pair.m - x) + log_d;
+                              double m, double log_d, double x) {
+    const double lse = isinf(m) ? m : m + log_d;
+    const double apart = isinf(m) ? lse - x : (m - x) + log_d;
     double sum = (1.0 - loss->smoothing) * ons_class_weight(loss, target) * apart;
     if (loss->smoothing != 0.0) {
         const double W = ons_weight_sum(loss, N);
         const double of_x = loss->sums[2 * row] + loss->sums[2 * row + 1];
-        sum += loss->smoothing / (double)N * ((W * pair.m - of_x) + W * log_d);
+        sum += loss->smoothing / (double)N * ((W * m - of_x) + W * log_d);
     }
     return loss->z_loss != 0.0 ? sum + loss->z_loss * lse * lse : sum;
 }

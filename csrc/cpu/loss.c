@@ -38,7 +38,8 @@ static void losses(void *context, int worker, int64_t begin, int64_t end) {
         const ons_pair pair = pair_at(job->problem, job->plan->compute, row);
         double value = target == ONS_IGNORED ? 0.0 : (double)NAN;
         if (target >= 0)
-            value = ons_loss_of(loss, row, target, N, pair, logit_at(job, row, target));
+            value =
+                ons_loss_of(loss, row, target, N, pair.m, log(pair.d), logit_at(job, row, target));
         ons_set_real(loss, loss->loss, row, value);
         if (loss->lse) ons_set_real(loss, loss->lse, row, ons_lse_of(pair));
     }

@@ -10,6 +10,7 @@
 #include "driver/device.cuh"
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
+#include "kernel/launch_loss.cuh"
 #include "kernel/launch_packs.cuh"
 #include "team/strips_of_columns.cuh"
 
@@ -57,6 +58,9 @@ constexpr bool has_more_warps<contiguous_rows<X, ALIGNED>> =
     sizeof(typename compute_of<X>::type) == sizeof(float) &&
     contiguous_rows<X, ALIGNED>::CLUSTER_WARPS < CLUSTER_WARPS_OF_320_THREADS;
 
+template <typename X, alignment ALIGNED>
+constexpr bool has_more_warps<loss_rows<X, ALIGNED>> = has_more_warps<contiguous_rows<X, ALIGNED>>;
+
 /* Calls body(the number of warps that fit a multiprocessor, as a constant). */
 template <typename Rows, typename Body>
 static ons_status with_warps(int threads, Body body) {
@@ -90,6 +94,18 @@ ons_status launch_gradients_in_cluster(const launch_request &request) {
             return with_constant<BLOCK_CHUNKS, GRADIENT_CLUSTER_CHUNKS>(chunks, launch_with);
         else
             return launch_with(std::integral_constant<int, BLOCK_CHUNKS>());
+    });
+}
+
+ons_status launch_losses_in_cluster(const launch_request &request) {
+    return with_loss_rows<ONS_FAMILY_cluster>(request, [&](auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        return with_warps<Rows>(request.plan->threads, [&](auto warps) {
+            return launch_strips(request, shape_of<Rows, block_a_row>(request.plan),
+                                 cluster_kernel<loss_operation, Rows, block_a_row, CLUSTER_CHUNKS,
+                                                decltype(warps)::value>,
+                                 rows.arguments);
+        });
     });
 }
 

@@ -8,6 +8,7 @@
  * GRADIENT_THREADS. */
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
+#include "kernel/launch_loss.cuh"
 #include "kernel/launch_rows.cuh"
 #include "team/block.cuh"
 
@@ -61,6 +62,13 @@ ons_status launch_fused_block(const launch_request &request) {
             request.plan->elements_a_thread / Rows::V, [&](auto K) {
                 return launch_block<Ops, Rows, decltype(K)::value>(request, rows.arguments);
             });
+    });
+}
+
+ons_status launch_losses_in_block(const launch_request &request) {
+    return with_loss_rows<ONS_FAMILY_fused_block>(request, [&](auto rows) {
+        return launch_block<loss_operation, typename decltype(rows)::Rows, BLOCK_CHUNKS>(
+            request, rows.arguments);
     });
 }
 

@@ -10,6 +10,7 @@
  * a kind of rows of this kernel (rows/staged_gradient.cuh). */
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
+#include "kernel/launch_loss.cuh"
 #include "kernel/launch_packs.cuh"
 #include "rows/staged_gradient.cuh"
 #include "team/lanes.cuh"
@@ -86,6 +87,16 @@ ons_status launch_fused_warp(const launch_request &request) {
         using Rows = typename decltype(rows)::Rows;
         return with_warp_shape<decltype(ops), Rows>(plan, [&](auto L, auto K) {
             return launch_as<decltype(ops), Rows, lanes<decltype(L)::value>, decltype(K)::value>(
+                request, rows.arguments);
+        });
+    });
+}
+
+ons_status launch_losses_in_warp(const launch_request &request) {
+    return with_loss_rows<ONS_FAMILY_fused_warp>(request, [&](auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        return with_warp_shape<loss_operation, Rows>(request.plan, [&](auto L, auto K) {
+            return launch_as<loss_operation, Rows, lanes<decltype(L)::value>, decltype(K)::value>(
                 request, rows.arguments);
         });
     });

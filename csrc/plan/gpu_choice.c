@@ -189,6 +189,20 @@ static choice choose_for_values(const gpu_row *row, const ons_plan *plan) {
     return (choice){ONS_METHOD_split, "few long rows: blocks share each one", NULL};
 }
 
+/* Rows that are held. The loss of other rows is found before the gradient. */
+static choice choose_for_losses(const gpu_row *row, ons_dtype dtype, const ons_plan *plan) {
+    const int64_t bytes = plan->N * ons_dtype_size(dtype);
+    const int block_bytes = ons_dtype_size(dtype) == 2 ? BLOCK_ROW_BYTES_16_BIT : BLOCK_ROW_BYTES;
+    if (fits(ONS_METHOD_fused_warp, row, plan))
+        return (choice){ONS_METHOD_fused_warp,
+                        "the row fits the registers of a warp: one read, no barrier", NULL};
+    if ((row->gpu->cluster_blocks < 2 || bytes <= block_bytes) &&
+        fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){ONS_METHOD_fused_block, "the row fits the registers of a block: one read",
+                        NULL};
+    return (choice){ONS_METHOD_cluster, "the row fits the registers of a cluster: one read", NULL};
+}
+
 static choice choose_for_gradients(const gpu_row *row, const ons_plan *plan) {
     if (plan->form == ONS_ROW_FORM && fits(ONS_METHOD_fused_warp, row, plan))
         return (choice){ONS_METHOD_fused_warp,
@@ -380,11 +394,15 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
             packed_states ? (int)sizeof(ons_packed) : 2 * (int)ons_dtype_size(plan->compute),
         .operation = problem->operation,
         .gpu = &gpu};
+    const bool loss = ons_operations[problem->operation].loss;
+    row.held_loss = loss && !row.given;
+    if (row.held_loss && (!contiguous || row.chunk != 4)) return ONS_E_OPERAND;
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO) {
         ons_dtype dtype = problem->operand[ONS_X].dtype;
         choice chosen = gradient              ? choose_for_gradients(&row, plan)
+                        : row.held_loss       ? choose_for_losses(&row, dtype, plan)
                         : has_one_a_row(&row) ? choose_for_values(&row, plan)
                         : columns             ? choose_in_column_form(&row, dtype, plan)
                                               : choose_in_row_form(&row, dtype, plan);

@@ -377,7 +377,7 @@ static ons_status take_cluster(const gpu_row *row, bool contiguous, ons_plan *pl
     plan->longest_row = blocks * chunks_a_block * row->chunk;
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     shape_cluster(row, blocks, plan);
-    if (row->contiguous) take_smem(row, plan);
+    if (row->contiguous && !row->held_loss) take_smem(row, plan);
     if (contiguous && plan->family != ONS_FAMILY_cluster_smem) share_among_few(row, blocks, plan);
     return ONS_OK;
 }
@@ -459,12 +459,36 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     return ONS_OK;
 }
 
+/* For a loss with its gradient, in rows without gaps. There are fewer shapes than for softmax. */
+static ons_status take_loss(const gpu_row *row, ons_plan *plan) {
+    gpu_row any = *row;
+    ons_status status = ONS_OK;
+    any.is_16_bit = any.staged = false;
+    switch (plan->method) {
+    case ONS_METHOD_fused_warp:
+        take_warp(&any, plan);
+        plan->family = ONS_FAMILY_losses_in_warp;
+        return ONS_OK;
+    case ONS_METHOD_fused_block:
+        take_block(row, plan);
+        plan->family = ONS_FAMILY_losses_in_block;
+        plan->elements_a_thread = BLOCK_CHUNKS * row->chunk;
+        plan->threads = (int)ceil_div(row->chunks, BLOCK_CHUNKS * WARP) * WARP;
+        return ONS_OK;
+    case ONS_METHOD_cluster:
+        status = take_cluster(row, false, plan);
+        plan->family = ONS_FAMILY_losses_in_cluster;
+        return status;
+    default: return ONS_E_OPERAND;
+    }
+}
+
 ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
     plan->family = own_family(plan->method);
     if (plan->method == ONS_METHOD_exact && as_it_is->given) plan->family = ONS_FAMILY_exact_given;
     if (plan->method == ONS_METHOD_exact && ons_operations[as_it_is->operation].pair)
         plan->family = ONS_FAMILY_exact_states;
-    if (ons_operations[as_it_is->operation].loss)
+    if (ons_operations[as_it_is->operation].loss && as_it_is->given)
         plan->family = has_one_a_row(as_it_is) ? ONS_FAMILY_losses : ONS_FAMILY_loss_gradient;
     const gpu_row seen = seen_by(plan->family, as_it_is), *row = &seen;
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
@@ -474,6 +498,8 @@ ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
     ons_status status = ONS_OK;
     if (row->gradient)
         status = take_gradient(row, plan);
+    else if (row->held_loss)
+        status = take_loss(row, plan);
     else
         switch (plan->method) {
         case ONS_METHOD_fused_warp: take_warp(row, plan); break;

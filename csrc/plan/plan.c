@@ -15,16 +15,19 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
     const ons_operation_info *info = &ons_operations[operation];
     const bool on_cpu = device == ONS_CPU;
     if (info->pair && method == ONS_METHOD_naive) return false; /* it has no maximum */
-    if (info->loss) return method == ONS_METHOD_AUTO || method == ONS_METHOD_split;
-    if (!info->gradient && !info->selects) return true;
+    if (info->loss && info->one_a_row)
+        return method == ONS_METHOD_AUTO || method == ONS_METHOD_split;
+    if (!info->gradient && !info->selects && !info->loss) return true;
     /* A gradient needs neither a maximum nor exponentials, so the other methods would add nothing.
-     * A selection reads a row once, so methods with more passes would add nothing. */
+     * A selection reads a row once, so methods with more passes would add nothing. A loss is found
+     * with its gradient if a row is held, else before it. */
     switch (method) {
     case ONS_METHOD_AUTO:
     case ONS_METHOD_split: return true;
     case ONS_METHOD_exact: return info->selects;
     case ONS_METHOD_online: return on_cpu || info->selects;
     case ONS_METHOD_fused: return !on_cpu || info->gradient;
+    /* only on a GPU: */
     case ONS_METHOD_fused_warp:
     case ONS_METHOD_fused_block:
     case ONS_METHOD_cluster: return true;
@@ -105,7 +108,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     if (operation->selects) plan->k = problem->k;
     plan->reason = by_given ? "the pairs of the rows are given: their elements are read once"
                             : "asked for by name";
-    if (operation->loss && !given) return ONS_E_OPERAND;
+    if (operation->loss && !given && (on_cpu || operation->one_a_row)) return ONS_E_OPERAND;
     if (problem->sums) {
         plan->method = on_cpu && !operation->gradient ? ONS_METHOD_online : ONS_METHOD_split;
         plan->reason = "the rows' sums are the result: their elements are read once";

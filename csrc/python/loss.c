@@ -220,7 +220,6 @@ static ons_view values_of_rows(const loss_call *call, char *data) {
 
 static int run_problem(loss_call *call, ons_problem *problem) {
     problem->stream = call->caller.stream;
-    problem->scale_by = 1.0;
     return ons_run_call(&call->caller, problem, ONS_METHOD_AUTO, call->threads);
 }
 
@@ -230,9 +229,10 @@ static int find_pairs(loss_call *call) {
     for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
     const ons_view y = values_of_rows(call, call->pairs);
     operand[ONS_X] = call->x;
-    return ons_make_problem(ONS_OPERATION_normalizer, operand, &y, call->along, &problem) < 0
-               ? -1
-               : run_problem(call, &problem);
+    if (ons_make_problem(ONS_OPERATION_normalizer, operand, &y, call->along, &problem) < 0)
+        return -1;
+    problem.scale_by = 1.0;
+    return run_problem(call, &problem);
 }
 
 /* Adds up x over each row, or its products with `by`. */
@@ -247,6 +247,7 @@ static int add_up(loss_call *call, const ons_view *x, const ons_view *by, const 
         by ? ONS_OPERATION_softmax_backward : ONS_OPERATION_log_softmax_backward;
     if (ons_make_problem(adds, operand, y, along, &problem) < 0) return -1;
     problem.sums = true;
+    problem.scale_by = 1.0;
     return run_problem(call, &problem);
 }
 
@@ -270,24 +271,45 @@ static int find_sums(loss_call *call) {
                : add_up(call, &call->x, &by, call->along, &sums);
 }
 
-/* The loss, or its gradient in `y`. */
-static int run_loss(loss_call *call, ons_operation operation, const ons_view *y) {
+/* The problem of an operation on the logits. `given`: with the pairs of the rows. */
+static int make_problem(loss_call *call, ons_operation operation, const ons_view *y, bool given,
+                        ons_problem *problem) {
     ons_view operand[ONS_OPERANDS];
-    ons_problem problem;
     for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
     operand[ONS_X] = call->x;
-    operand[ONS_STATISTIC] = call->rows;
-    operand[ONS_STATISTIC].data = call->pairs;
-    operand[ONS_STATISTIC].dtype = ONS_FLOAT64;
-    operand[ONS_STATISTIC].shape[operand[ONS_STATISTIC].ndim++] = 2;
-    ons_put_in_c_order(&operand[ONS_STATISTIC]);
-    if (ons_make_problem(operation, operand, y, call->along, &problem) < 0) return -1;
+    if (given) {
+        ons_view *pairs = &operand[ONS_STATISTIC];
+        *pairs = call->rows;
+        pairs->data = call->pairs;
+        pairs->dtype = ONS_FLOAT64;
+        pairs->shape[pairs->ndim++] = 2;
+        ons_put_in_c_order(pairs);
+    }
+    if (ons_make_problem(operation, operand, y, call->along, problem) < 0) return -1;
+    problem->loss = call->terms;
+    problem->scale_by = 1.0;
+    return 0;
+}
+
+/* One kernel finds the losses and the gradient, if a GPU can hold the rows: 1, 0 or -1. */
+static int run_at_once(loss_call *call) {
+    ons_problem problem;
+    ons_plan plan;
+    const ons_machine machine = ons_this_machine(call->threads);
+    if (call->x.device == ONS_CPU || !call->gradient.owner || count_rows(call) == 0) return 0;
+    if (make_problem(call, ONS_OPERATION_cross_entropy_with_grad, &call->gradient, false,
+                     &problem) < 0)
+        return -1;
+    if (ons_make_plan(&problem, ONS_METHOD_AUTO, &machine, &plan) != ONS_OK || plan.N == 0)
+        return 0;
+    if (find_sums(call) < 0) return -1;
     problem.loss = call->terms;
-    return run_problem(call, &problem);
+    return run_problem(call, &problem) < 0 ? -1 : 1;
 }
 
 static int run(loss_call *call) {
     ons_loss *terms = &call->terms;
+    ons_problem problem;
     terms->target = call->of_target.data;
     terms->wide_target = call->of_target.dtype == ONS_INT64;
     terms->in_double = call->real == ONS_FLOAT64;
@@ -298,13 +320,19 @@ static int run(loss_call *call) {
     terms->reduced = call->reduced.data;
     terms->lse = call->lse.data;
     terms->divisor = call->reduction == MEAN ? (double *)(void *)call->divisor : NULL;
-    if (find_pairs(call) < 0 || find_sums(call) < 0) return -1;
+    const int done = run_at_once(call);
+    if (done != 0) return done < 0 ? -1 : 0;
     ons_view losses = values_of_rows(call, terms->loss);
     losses.dtype = call->real;
-    if (run_loss(call, ONS_OPERATION_cross_entropy, &losses) < 0) return -1;
-    return call->gradient.owner
-               ? run_loss(call, ONS_OPERATION_cross_entropy_with_grad, &call->gradient)
-               : 0;
+    if (find_pairs(call) < 0 || find_sums(call) < 0 ||
+        make_problem(call, ONS_OPERATION_cross_entropy, &losses, true, &problem) < 0 ||
+        run_problem(call, &problem) < 0)
+        return -1;
+    if (!call->gradient.owner) return 0;
+    return make_problem(call, ONS_OPERATION_cross_entropy_with_grad, &call->gradient, true,
+                        &problem) < 0
+               ? -1
+               : run_problem(call, &problem);
 }
 
 /* ------- 4. The results in the caller's types ------- */

@@ -20,6 +20,9 @@
  *   leaves()              whether this thread has no elements and may return
  *   writes()              whether this thread writes the one value of its row
  *   sums                  how a thread adds up its exponentials (statistic/sums.cuh)
+ * A statistic may have results beside x (LEAVES_MORE): beside() finds what a row has beside its
+ * elements, finish() uses it, and its leave() stores these results.
+ *
  *   CHECK_ROW             whether row() may lie after the last row
  *   ONE_REFERENCE         whether all threads of a row are one near group
  *   FETCHES               whether later rows are prefetched
@@ -42,6 +45,7 @@ __device__ __forceinline__ void held(const typename Rows::arguments &args, Team 
     const auto tile = Statistic::as_held(row.template load<K, STRIDE>(chunk));
     [[maybe_unused]] Real x[K * Rows::V], excluded = 0;
     const auto first = Statistic::part(tile);
+    [[maybe_unused]] const auto beside = Statistic::template beside<K, STRIDE>(row, chunk);
     if constexpr (Team::FETCHES) Rows::template ahead<K>(args, index, team.warp());
     const auto own = team.near(first);
     auto store = [&](const auto &results, Real of_excluded) {
@@ -55,13 +59,18 @@ __device__ __forceinline__ void held(const typename Rows::arguments &args, Team 
         if constexpr (Ops::ONE_A_ROW) {
             put_value<Op>(args, index, team.writes(), row, of_row);
         } else if constexpr (Statistic::FILLS_X) {
-            Statistic::template finish<Op, Team::ONE_REFERENCE>(tile, own, of_row, x);
+            Statistic::template finish<Op, Team::ONE_REFERENCE>(tile, own, of_row, x, beside);
             excluded = Op::EXCLUDED;
+            if constexpr (Statistic::LEAVES_MORE) {
+                store(x, excluded);
+                beside.leave(of_row);
+            }
         } else {
             store(Statistic::template results<Op>(tile, of_row), Op::EXCLUDED);
         }
     });
-    if constexpr (Statistic::FILLS_X && !Ops::ONE_A_ROW) store(x, excluded);
+    if constexpr (Statistic::FILLS_X && !Statistic::LEAVES_MORE && !Ops::ONE_A_ROW)
+        store(x, excluded);
 }
 
 #endif

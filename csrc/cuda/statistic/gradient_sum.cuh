@@ -7,7 +7,7 @@
 #include "operations.cuh"
 #include "sum_in_double.cuh"
 
-struct gradient_sum {
+struct gradient_sum : nothing_beside {
     static constexpr bool FILLS_X = false; /* only the tile is kept */
 
     template <typename Tile>

@@ -5,7 +5,7 @@
 
 #include "finish.cuh"
 
-struct max_sum {
+struct max_sum : nothing_beside {
     /* Whether finish() puts the results into x. Otherwise results() returns them one by one. */
     static constexpr bool FILLS_X = true;
 
@@ -41,7 +41,7 @@ struct max_sum {
     template <typename Op, bool ONE_REFERENCE, typename Tile, typename M, typename OfRow,
               typename Real, int n>
     __device__ __forceinline__ static void finish(const Tile &, const M &m, const OfRow &of_row,
-                                                  Real (&x)[n]) {
+                                                  Real (&x)[n], nothing) {
         if constexpr (ONE_REFERENCE)
             finish_of<Op, M>{of_row}(x);
         else

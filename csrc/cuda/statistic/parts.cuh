@@ -21,6 +21,15 @@ struct nothing {
     __device__ nothing value() const { return {}; }
 };
 
+/* The base of a statistic that needs nothing but the elements, and has no results beside x. */
+struct nothing_beside {
+    static constexpr bool LEAVES_MORE = false;
+    template <int K, int STRIDE, typename Row, typename Chunk>
+    __device__ static nothing beside(const Row &, const Chunk &) {
+        return {};
+    }
+};
+
 /* The largest element. For several columns, the largest of each (rows/columns.cuh). */
 template <typename M>
 struct largest {

@@ -36,7 +36,7 @@ struct pair_part {
     __device__ state<Real> value() const { return pair; }
 };
 
-struct running_pair {
+struct running_pair : nothing_beside {
     static constexpr bool FILLS_X = true;
 
     template <typename Tile>
@@ -62,7 +62,8 @@ struct running_pair {
     }
     template <typename Op, bool ONE_REFERENCE, typename Tile, typename Real, int n>
     __device__ __forceinline__ static void finish(const Tile &tile, const state<Real> &,
-                                                  const state<Real> &of_row, Real (&x)[n]) {
+                                                  const state<Real> &of_row, Real (&x)[n],
+                                                  nothing) {
         const auto whole = converted(tile);
         finish_tile<Op>(whole, reference<Real>(of_row.m), constants_of<Op>(of_row), x);
     }

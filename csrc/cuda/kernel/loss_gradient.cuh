@@ -1,0 +1,170 @@
+/* loss_gradient.cuh - the gradient of a loss (api/loss.h): softmax, then what its target, weights
+ * and smoothing change. loss_sum is its statistic, for rows that are held. */
+#ifndef ONS_LOSS_GRADIENT_CUH
+#define ONS_LOSS_GRADIENT_CUH
+
+#include "../../api/loss.h"
+#include "../rows/elements.cuh"
+#include "../statistic/max_sum.cuh"
+
+template <typename Real>
+__device__ inline Real lse_of(const state<Real> &row) {
+    return isinf(row.m) ? row.m : row.m + log_of_sum(row);
+}
+
+/* What the target's result is less than its softmax, times the gradient of the loss. */
+template <typename Real>
+__device__ inline Real own_of(const ons_loss &loss, int64_t row, int64_t target) {
+    if (target < 0) return 0;
+    Real by = loss.given ? ((const Real *)loss.given)[row * loss.given_step] : (Real)1;
+    if (loss.divisor) by /= (Real)*loss.divisor;
+    return by * (Real)(1 - loss.smoothing) * (Real)ons_class_weight(&loss, target);
+}
+
+/* With smoothing or a z_loss: the factor of softmax, and what every class has less. Not inlined,
+ * since most losses have neither, and their kernels need the registers. */
+template <typename Real>
+struct smoothed {
+    Real all, each;
+};
+template <typename Real>
+__device__ __noinline__ smoothed<Real> smoothed_loss(const ons_loss &loss, int64_t row, int64_t N,
+                                                     Real own, state<Real> whole) {
+    Real by = loss.given ? ((const Real *)loss.given)[row * loss.given_step] : (Real)1;
+    if (loss.divisor) by /= (Real)*loss.divisor;
+    const Real each = by * (Real)(loss.smoothing / (double)N);
+    const Real of_sum = loss.smoothing != 0 ? each * (Real)ons_weight_sum(&loss, N) : 0;
+    const Real of_z = loss.z_loss != 0 ? 2 * (Real)loss.z_loss * by * lse_of(whole) : 0;
+    return {own + of_sum + of_z, each};
+}
+
+/* The gradient of a row's elements, from its softmax. */
+template <typename Real>
+class gradient_of_loss {
+   public:
+    __device__ gradient_of_loss(const ons_loss &loss_, int64_t row, int64_t target_, int64_t N,
+                                Real own_, const state<Real> &whole)
+        : loss(loss_), target(target_), factor{own_, 0}, own(own_) {
+        if (target >= 0 && (loss.smoothing != 0 || loss.z_loss != 0))
+            factor = smoothed_loss(loss, row, N, own, whole);
+    }
+
+    /* The constants of softmax, multiplied. */
+    __device__ row_constants<Real> constants(const state<Real> &whole) const {
+        row_constants<Real> of_row = constants_of<softmax>(whole);
+        const Real product = of_row.first * factor.all;
+        const Real rest = fma(of_row.first, factor.all, -product);
+        of_row.second = fma(of_row.second, factor.all, rest);
+        of_row.first = product;
+        return of_row;
+    }
+
+    /* Turns such results, of chunks that begin at element `first`, into the gradient. `at` is the
+     * target, counted from there. */
+    template <int STRIDE, int V, int n>
+    __device__ __forceinline__ void finish(int64_t first, int at, int64_t N, Real (&y)[n]) const {
+        if (target < 0) {
+#pragma unroll
+            for (int e = 0; e < n; e++)
+                y[e] = target == ONS_IGNORED ? (Real)0 : arithmetic<Real>::nan();
+            return;
+        }
+        if (factor.each != 0) {
+#pragma unroll
+            for (int e = 0; e < n; e++) {
+                const int64_t j = first + place<STRIDE, V>(e);
+                if (j < N) y[e] -= factor.each * (Real)ons_class_weight(&loss, j);
+            }
+        }
+        if (at < 0 || at > place<STRIDE, V>(n - 1)) return;
+#pragma unroll
+        for (int e = 0; e < n; e++)
+            if (at == place<STRIDE, V>(e)) y[e] -= own;
+    }
+
+   private:
+    const ons_loss &loss;
+    const int64_t target;
+    smoothed<Real> factor;
+    const Real own;
+};
+
+/* A held row of a loss, as one of its threads sees it. Such a row has fewer than 2^31 elements. */
+template <int K, int STRIDE, typename Row, typename Chunk>
+class beside_loss {
+    using Real = typename Row::Real;
+    static constexpr int V = Row::V;
+
+   public:
+    __device__ beside_loss(const Row &row_, const Chunk &chunk_)
+        : row(row_), chunk(chunk_), target((int)ONS_NO_CLASS), logit(0), own(0) {
+        if (row.N == 0) return; /* after the last row */
+        target = (int)ons_target_of(&row.loss(), row.number(), row.N);
+        own = own_of<Real>(row.loss(), row.number(), target);
+        /* y may be x: the logit is read before the results are stored */
+        if (has_target()) logit = row.element(target);
+    }
+
+    template <bool ONE_REFERENCE, typename M, int n>
+    __device__ __forceinline__ void finish(const M &m, const state<Real> &whole,
+                                           Real (&x)[n]) const {
+        const gradient_of_loss<Real> gradient(row.loss(), row.number(), target, row.N, own, whole);
+        if constexpr (ONE_REFERENCE)
+            finish_of<softmax, M>{gradient.constants(whole)}(x);
+        else
+            finish_of<softmax, M>{m, gradient.constants(whole)}(x);
+        gradient.template finish<STRIDE, V>(chunk * V, at(), row.N, x);
+    }
+
+    /* The thread that has the target stores the loss; else the first thread. */
+    __device__ void leave(const state<Real> &whole) const {
+        const ons_loss &loss = row.loss();
+        if (row.N == 0 || !(target < 0 ? chunk == 0 : has_target())) return;
+        double value = target == ONS_IGNORED ? 0.0 : arithmetic<double>::nan();
+        if (target >= 0)
+            value = ons_loss_of(&loss, row.number(), target, row.N, (double)whole.m,
+                                (double)log_of_sum(whole), (double)logit);
+        ons_set_real(&loss, loss.loss, row.number(), value);
+        if (loss.lse) ons_set_real(&loss, loss.lse, row.number(), (double)lse_of(whole));
+    }
+
+   private:
+    __device__ int at() const { return target - (int)chunk * V; }
+    __device__ bool has_target() const {
+        const int place_of = at();
+        return target >= 0 && place_of >= 0 && place_of <= place<STRIDE, V>(K * V - 1) &&
+               place_of / V % STRIDE == 0;
+    }
+
+    const Row &row;
+    const Chunk chunk;
+    int target;
+    Real logit, own;
+};
+
+struct loss_sum : max_sum {
+    static constexpr bool LEAVES_MORE = true;
+
+    template <int K, int STRIDE, typename Row, typename Chunk>
+    __device__ static auto beside(const Row &row, const Chunk &chunk) {
+        return beside_loss<K, STRIDE, Row, Chunk>(row, chunk);
+    }
+    template <typename Op, typename Real>
+    __device__ static state<Real> of_row(const state<Real> &whole) {
+        return whole;
+    }
+    template <typename Op, bool ONE_REFERENCE, typename Tile, typename M, typename Real, int n,
+              typename Beside>
+    __device__ __forceinline__ static void finish(const Tile &, const M &own,
+                                                  const state<Real> &whole, Real (&x)[n],
+                                                  const Beside &beside) {
+        beside.template finish<ONE_REFERENCE>(own, whole, x);
+    }
+};
+
+/* The one operation of kernels with this statistic. It keeps what softmax keeps. */
+struct loss_operation : softmax {
+    using statistic = loss_sum;
+};
+
+#endif
