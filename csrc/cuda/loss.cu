@@ -30,52 +30,88 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
     });
 }
 
-constexpr int REDUCE_THREADS = 512;
+constexpr int REDUCE_THREADS = 1024;
 
-/* The sum of a number of each thread, in a fixed order; thread 0 gets it. */
+/* The sum of a number of each thread, in a fixed order, in the first warp. */
 __device__ inline double sum_of_block(double mine) {
     __shared__ double warps[REDUCE_THREADS / WARP];
     mine = sum_over_lanes<WARP>(mine);
     __syncthreads();
     if (threadIdx.x % WARP == 0) warps[warp_of_block()] = mine;
     __syncthreads();
-    return sum_over_lanes<WARP>(threadIdx.x < REDUCE_THREADS / WARP ? warps[threadIdx.x] : 0.0);
+    return sum_over_lanes<WARP>(warps[threadIdx.x % WARP]);
 }
 
-/* Without `losses` only the divisor. */
-__global__ void __launch_bounds__(REDUCE_THREADS)
-    reduced_loss_kernel(const __grid_constant__ problem_arguments args, bool losses) {
-    await_earlier_work();
-    const ons_loss &loss = args.problem.loss;
-    double sum = 0, weights = 0;
-    for (int64_t row = threadIdx.x; row < args.rows; row += REDUCE_THREADS) {
-        const int64_t target = ons_target_of(&loss, row, args.N);
-        if (losses) sum += ons_real_at(&loss, loss.loss, row);
-        if (target >= 0) weights += ons_class_weight(&loss, target);
+/* The sum over all rows of what visit(row) returns. A thread has several rows on their way at
+ * once. */
+template <typename Visit>
+__device__ inline double sum_of_rows(int64_t rows, Visit visit) {
+    constexpr int AT_ONCE = 8;
+    double sum = 0;
+    for (int64_t row = threadIdx.x; row < rows; row += AT_ONCE * REDUCE_THREADS) {
+        decltype(visit(row)) of_row[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int64_t at = row + i * REDUCE_THREADS;
+            of_row[i] = at < rows ? visit(at) : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) sum += of_row[i];
     }
-    sum = sum_of_block(sum);
-    weights = sum_of_block(weights);
-    if (threadIdx.x > 0) return;
-    if (loss.divisor) *loss.divisor = weights;
-    if (losses) ons_set_real(&loss, loss.reduced, 0, loss.divisor ? sum / weights : sum);
+    return sum_of_block(sum);
+}
+
+/* The sum of the weights of the rows' targets. */
+__global__ void __launch_bounds__(REDUCE_THREADS)
+    divisor_kernel(int64_t rows, int64_t N, const __grid_constant__ ons_loss loss) {
+    await_earlier_work();
+    auto sum_over = [&](const auto *targets) {
+        auto counts = [&](int64_t target) {
+            return target != loss.ignore_index && target >= 0 && target < N;
+        };
+        if (!loss.weight)
+            return sum_of_rows(rows, [&](int64_t row) { return (int)counts(targets[row]); });
+        return sum_of_rows(rows, [&](int64_t row) {
+            const int64_t target = targets[row];
+            return counts(target) ? ons_class_weight(&loss, target) : 0.0;
+        });
+    };
+    const double sum = loss.wide_target ? sum_over((const int64_t *)loss.target)
+                                        : sum_over((const int32_t *)loss.target);
+    if (threadIdx.x == 0) *loss.divisor = sum;
+}
+
+/* The sum of the losses, or their mean. */
+__global__ void __launch_bounds__(REDUCE_THREADS)
+    reduced_loss_kernel(int64_t rows, const __grid_constant__ ons_loss loss) {
+    await_earlier_work();
+    auto sum_over = [&](const auto *losses) {
+        return sum_of_rows(rows, [&](int64_t row) { return losses[row]; });
+    };
+    const double sum =
+        loss.in_double ? sum_over((const double *)loss.loss) : sum_over((const float *)loss.loss);
+    if (threadIdx.x == 0)
+        ons_set_real(&loss, loss.reduced, 0, loss.divisor ? sum / *loss.divisor : sum);
 }
 
 ons_status find_divisor(const launch_request &request) {
-    if (request.facts || !request.problem->loss.divisor) return ONS_OK;
-    return launch(request, {1, REDUCE_THREADS}, reduced_loss_kernel, as_it_is(request), false);
+    const ons_loss &loss = request.problem->loss;
+    if (request.facts || !loss.divisor) return ONS_OK;
+    return launch(request, {1, REDUCE_THREADS}, divisor_kernel, request.plan->rows, request.plan->N,
+                  loss);
 }
 
 ons_status reduce_losses(const launch_request &request) {
-    if (request.facts || !request.problem->loss.reduced) return ONS_OK;
-    return launch(request, {1, REDUCE_THREADS}, reduced_loss_kernel, as_it_is(request), true);
+    const ons_loss &loss = request.problem->loss;
+    if (request.facts || !loss.reduced) return ONS_OK;
+    return launch(request, {1, REDUCE_THREADS}, reduced_loss_kernel, request.plan->rows, loss);
 }
 
 ons_status launch_losses(const launch_request &request) {
-    if (request.plan->rows > 0) {
-        const ons_status status = launch_thread_a_row(request, losses_kernel);
-        if (status != ONS_OK) return status;
-    }
-    return reduce_losses(request);
+    ons_status status = find_divisor(request);
+    if (status == ONS_OK && request.plan->rows > 0)
+        status = launch_thread_a_row(request, losses_kernel);
+    return status == ONS_OK ? reduce_losses(request) : status;
 }
 
 /* ------- The gradient ------- */
@@ -93,8 +129,8 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     const int64_t index = args.first_row + part.index();
     const state<Real> whole = state_of<Real>(pairs[index]);
     const int64_t target = ons_target_of(&loss, index, args.N);
-    const gradient_of_loss<Real> gradient(loss, index, target, args.N,
-                                          own_of<Real>(loss, index, target), whole);
+    const gradient_of_loss<Real, true> gradient(loss, index, target, args.N,
+                                                own_of<Real>(loss, index, target), whole);
     const auto constants = gradient.constants(whole);
     const reference<Real> to(whole.m);
     known(row, [&](const auto &row) {

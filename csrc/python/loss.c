@@ -291,19 +291,20 @@ static int make_problem(loss_call *call, ons_operation operation, const ons_view
     return 0;
 }
 
-/* One kernel finds the losses and the gradient, if a GPU can hold the rows: 1, 0 or -1. */
+/* One kernel finds the losses and the gradient, if a GPU can hold the rows and there is no label
+ * smoothing: 1, 0 or -1. */
 static int run_at_once(loss_call *call) {
     ons_problem problem;
     ons_plan plan;
     const ons_machine machine = ons_this_machine(call->threads);
-    if (call->x.device == ONS_CPU || !call->gradient.owner || count_rows(call) == 0) return 0;
+    if (call->x.device == ONS_CPU || !call->gradient.owner || count_rows(call) == 0 ||
+        call->terms.smoothing != 0.0)
+        return 0;
     if (make_problem(call, ONS_OPERATION_cross_entropy_with_grad, &call->gradient, false,
                      &problem) < 0)
         return -1;
     if (ons_make_plan(&problem, ONS_METHOD_AUTO, &machine, &plan) != ONS_OK || plan.N == 0)
         return 0;
-    if (find_sums(call) < 0) return -1;
-    problem.loss = call->terms;
     return run_problem(call, &problem) < 0 ? -1 : 1;
 }
 

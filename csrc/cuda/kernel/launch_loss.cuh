@@ -21,6 +21,7 @@ struct loss_rows : contiguous_rows<X, ALIGNED> {
     struct row_of_loss : row_without_gaps<ALIGNED, X, X, pointers<Index>> {
         using Own = row_without_gaps<ALIGNED, X, X, pointers<Index>>;
         using Real = typename base::Real;
+        static constexpr bool IS_16_BIT = base::IS_16_BIT;
 
         __device__ row_of_loss(const arguments &args_, Index index_, int64_t N)
             : Own(pointers<Index>(args_, index_), N), args(args_), index(index_) {}

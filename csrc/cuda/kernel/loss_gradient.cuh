@@ -12,49 +12,43 @@ __device__ inline Real lse_of(const state<Real> &row) {
     return isinf(row.m) ? row.m : row.m + log_of_sum(row);
 }
 
-/* What the target's result is less than its softmax, times the gradient of the loss. */
+/* The gradient of a row's loss, over the divisor of a mean. */
+template <typename Real>
+__device__ inline Real given_of(const ons_loss &loss, int64_t row) {
+    const Real by = loss.given ? ((const Real *)loss.given)[row * loss.given_step] : (Real)1;
+    return loss.divisor ? by / (Real)*loss.divisor : by;
+}
+
+/* What the target's class has less than its softmax. */
 template <typename Real>
 __device__ inline Real own_of(const ons_loss &loss, int64_t row, int64_t target) {
     if (target < 0) return 0;
-    Real by = loss.given ? ((const Real *)loss.given)[row * loss.given_step] : (Real)1;
-    if (loss.divisor) by /= (Real)*loss.divisor;
-    return by * (Real)(1 - loss.smoothing) * (Real)ons_class_weight(&loss, target);
+    return given_of<Real>(loss, row) * (Real)(1 - loss.smoothing) *
+           (Real)ons_class_weight(&loss, target);
 }
 
-/* With smoothing or a z_loss: the factor of softmax, and what every class has less. Not inlined,
- * since most losses have neither, and their kernels need the registers. */
-template <typename Real>
-struct smoothed {
-    Real all, each;
-};
-template <typename Real>
-__device__ __noinline__ smoothed<Real> smoothed_loss(const ons_loss &loss, int64_t row, int64_t N,
-                                                     Real own, state<Real> whole) {
-    Real by = loss.given ? ((const Real *)loss.given)[row * loss.given_step] : (Real)1;
-    if (loss.divisor) by /= (Real)*loss.divisor;
-    const Real each = by * (Real)(loss.smoothing / (double)N);
-    const Real of_sum = loss.smoothing != 0 ? each * (Real)ons_weight_sum(&loss, N) : 0;
-    const Real of_z = loss.z_loss != 0 ? 2 * (Real)loss.z_loss * by * lse_of(whole) : 0;
-    return {own + of_sum + of_z, each};
-}
-
-/* The gradient of a row's elements, from its softmax. */
-template <typename Real>
+/* The gradient of a row's elements, from its softmax. SMOOTHED: with label smoothing, for which
+ * held rows have no registers. */
+template <typename Real, bool SMOOTHED>
 class gradient_of_loss {
    public:
     __device__ gradient_of_loss(const ons_loss &loss_, int64_t row, int64_t target_, int64_t N,
                                 Real own_, const state<Real> &whole)
-        : loss(loss_), target(target_), factor{own_, 0}, own(own_) {
-        if (target >= 0 && (loss.smoothing != 0 || loss.z_loss != 0))
-            factor = smoothed_loss(loss, row, N, own, whole);
+        : loss(loss_), target(target_), all(own_), each(0), own(own_) {
+        if (target < 0) return;
+        if (SMOOTHED && loss.smoothing != 0) {
+            each = given_of<Real>(loss, row) * (Real)(loss.smoothing / (double)N);
+            all = fma(each, (Real)ons_weight_sum(&loss, N), all);
+        }
+        if (loss.z_loss != 0)
+            all = fma(2 * (Real)loss.z_loss * given_of<Real>(loss, row), lse_of(whole), all);
     }
 
     /* The constants of softmax, multiplied. */
     __device__ row_constants<Real> constants(const state<Real> &whole) const {
         row_constants<Real> of_row = constants_of<softmax>(whole);
-        const Real product = of_row.first * factor.all;
-        const Real rest = fma(of_row.first, factor.all, -product);
-        of_row.second = fma(of_row.second, factor.all, rest);
+        const Real product = of_row.first * all, rest = fma(of_row.first, all, -product);
+        of_row.second = fma(of_row.second, all, rest);
         of_row.first = product;
         return of_row;
     }
@@ -69,11 +63,11 @@ class gradient_of_loss {
                 y[e] = target == ONS_IGNORED ? (Real)0 : arithmetic<Real>::nan();
             return;
         }
-        if (factor.each != 0) {
+        if (SMOOTHED && each != 0) {
 #pragma unroll
             for (int e = 0; e < n; e++) {
                 const int64_t j = first + place<STRIDE, V>(e);
-                if (j < N) y[e] -= factor.each * (Real)ons_class_weight(&loss, j);
+                if (j < N) y[e] -= each * (Real)ons_class_weight(&loss, j);
             }
         }
         if (at < 0 || at > place<STRIDE, V>(n - 1)) return;
@@ -85,7 +79,7 @@ class gradient_of_loss {
    private:
     const ons_loss &loss;
     const int64_t target;
-    smoothed<Real> factor;
+    Real all, each;
     const Real own;
 };
 
@@ -101,19 +95,22 @@ class beside_loss {
         if (row.N == 0) return; /* after the last row */
         target = (int)ons_target_of(&row.loss(), row.number(), row.N);
         own = own_of<Real>(row.loss(), row.number(), target);
-        /* y may be x: the logit is read before the results are stored */
+        /* y may be x: the logit is read before results are stored */
         if (has_target()) logit = row.element(target);
     }
 
     template <bool ONE_REFERENCE, typename M, int n>
     __device__ __forceinline__ void finish(const M &m, const state<Real> &whole,
                                            Real (&x)[n]) const {
-        const gradient_of_loss<Real> gradient(row.loss(), row.number(), target, row.N, own, whole);
+        /* This branch makes ptxas spill less in 16 bits, and more in float32. */
+        if (Row::IS_16_BIT && row.N == 0) return;
+        const gradient_of_loss<Real, false> gradient(row.loss(), row.number(), target, row.N, own,
+                                                     whole);
         if constexpr (ONE_REFERENCE)
             finish_of<softmax, M>{gradient.constants(whole)}(x);
         else
             finish_of<softmax, M>{m, gradient.constants(whole)}(x);
-        gradient.template finish<STRIDE, V>(chunk * V, at(), row.N, x);
+        gradient.template finish<STRIDE, V>(chunk * V, target - (int)chunk * V, row.N, x);
     }
 
     /* The thread that has the target stores the loss; else the first thread. */
@@ -129,11 +126,9 @@ class beside_loss {
     }
 
    private:
-    __device__ int at() const { return target - (int)chunk * V; }
     __device__ bool has_target() const {
-        const int place_of = at();
-        return target >= 0 && place_of >= 0 && place_of <= place<STRIDE, V>(K * V - 1) &&
-               place_of / V % STRIDE == 0;
+        const int at = target - (int)chunk * V;
+        return target >= 0 && at >= 0 && at <= place<STRIDE, V>(K * V - 1) && at / V % STRIDE == 0;
     }
 
     const Row &row;
