@@ -16,11 +16,15 @@
 /* A row's target, or one of these. */
 #define ONS_IGNORED ((int64_t) - 1)
 #define ONS_NO_CLASS ((int64_t) - 2)
-ONS_INLINE int64_t ons_target_of(const ons_loss *loss, int64_t row, int64_t N) {
-    const int64_t target = loss->wide_target ? ((const int64_t *)loss->target)[row]
-                                             : ((const int32_t *)loss->target)[row];
+ONS_INLINE int64_t ons_class_of(const ons_loss *loss, int64_t target, int64_t N) {
     if (target == loss->ignore_index) return ONS_IGNORED;
     return target >= 0 && target < N ? target : ONS_NO_CLASS;
+}
+ONS_INLINE int64_t ons_target_of(const ons_loss *loss, int64_t row, int64_t N) {
+    return ons_class_of(loss,
+                        loss->wide_target ? ((const int64_t *)loss->target)[row]
+                                          : ((const int32_t *)loss->target)[row],
+                        N);
 }
 
 /* Element i of a real array. */

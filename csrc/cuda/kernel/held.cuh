@@ -21,7 +21,8 @@
  *   writes()              whether this thread writes the one value of its row
  *   sums                  how a thread adds up its exponentials (statistic/sums.cuh)
  * A statistic may have results beside x (LEAVES_MORE): beside() finds what a row has beside its
- * elements, finish() uses it, and its leave() stores these results.
+ * elements, finish() uses it, and its leave() stores these results. It also says which earlier work
+ * to await.
  *
  *   CHECK_ROW             whether row() may lie after the last row
  *   ONE_REFERENCE         whether all threads of a row are one near group
@@ -30,8 +31,18 @@
 #ifndef ONS_HELD_CUH
 #define ONS_HELD_CUH
 
+#include "../driver/launch.cuh"
 #include "../rows/contiguous.cuh"
 #include "../statistic/max_sum.cuh"
+
+/* Waits for the work that the kernel's inputs come from. */
+template <typename Ops, typename Arguments>
+__device__ __forceinline__ void await_inputs(const Arguments &args) {
+    if constexpr (Ops::statistic::LEAVES_MORE)
+        Ops::statistic::await_inputs(args);
+    else
+        await_earlier_work();
+}
 
 template <typename Ops, typename Rows, int K, typename Statistic = typename Ops::statistic,
           typename Team>
@@ -42,10 +53,11 @@ __device__ __forceinline__ void held(const typename Rows::arguments &args, Team 
     const auto chunk = team.template chunk<K>();
     const auto row = Rows::template row<Team::CHECK_ROW>(args, index);
     if (team.leaves()) return;
+    auto beside = Statistic::template beside<K, STRIDE>(row, chunk);
     const auto tile = Statistic::as_held(row.template load<K, STRIDE>(chunk));
     [[maybe_unused]] Real x[K * Rows::V], excluded = 0;
     const auto first = Statistic::part(tile);
-    [[maybe_unused]] const auto beside = Statistic::template beside<K, STRIDE>(row, chunk);
+    beside.after_load();
     if constexpr (Team::FETCHES) Rows::template ahead<K>(args, index, team.warp());
     const auto own = team.near(first);
     auto store = [&](const auto &results, Real of_excluded) {

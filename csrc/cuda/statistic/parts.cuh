@@ -19,6 +19,7 @@ struct nothing {
         return {};
     }
     __device__ nothing value() const { return {}; }
+    __device__ void after_load() const {}
 };
 
 /* The base of a statistic that needs nothing but the elements, and has no results beside x. */
