@@ -247,21 +247,23 @@ def softmax(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
+        out has another shape than the result, or another type than dtype. It is read-only,
+        has elements that overlap, or comes by DLPack as a copy.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
+        out is given with a JAX tracer.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -418,21 +420,23 @@ def log_softmax(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
+        out has another shape than the result, or another type than dtype. It is read-only,
+        has elements that overlap, or comes by DLPack as a copy.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
+        out is given with a JAX tracer.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -593,21 +597,20 @@ def logsumexp(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -758,21 +761,23 @@ def softmax_backward(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
+        out has another shape than the result, or another type than dtype. It is read-only,
+        has elements that overlap, or comes by DLPack as a copy.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
+        out is given with a JAX tracer.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -921,21 +926,23 @@ def log_softmax_backward(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
+        out has another shape than the result, or another type than dtype. It is read-only,
+        has elements that overlap, or comes by DLPack as a copy.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
+        out is given with a JAX tracer.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -1199,21 +1206,20 @@ def normalizer(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 

@@ -137,7 +137,7 @@ def methods(device: Device = None, *, operation: OperationName = "softmax") -> M
     Raises
     ------
     ValueError
-        The device or the operation has another name.
+        The device or the operation is unknown.
     """
     device = _device(device)
     if device not in (None, "cpu", "cuda"):

@@ -542,17 +542,16 @@ def normalizer(
 ) -> Normalizer[Any]:
     """The running (m, d) of every row of an array: its maximum m, and d = sum(exp(x - m)).
 
-    The array may be a chunk of the rows, and is read once. If the parts of a row lie in several chunks,
-    processes or devices, each part gives its own (m, d). These merge to the (m, d) of the row. With it each
-    part's softmax can be computed where the part lies.
+    The array may be a chunk of the rows. It is read once, or twice by exact. If the parts of a row lie in
+    several chunks, processes or devices, each part gives its own (m, d). These merge to the (m, d) of the
+    row. With it each part's softmax can be computed where the part lies.
 
     Parameters
     ----------
     array, axis, where, scale, stream, num_threads
         As `onsoftmax.softmax` takes them. The Normalizer keeps axis and scale for further chunks.
     method : str
-        auto, or exact for exact results, rounded once. exact reads the array twice, and takes float16,
-        bfloat16 and float32.
+        auto, or exact for exact results, rounded once. exact takes float16, bfloat16 and float32.
 
     Returns
     -------

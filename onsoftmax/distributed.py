@@ -83,7 +83,8 @@ def softmax(
         local is not a tensor, or its type is none of the four.
     RuntimeError
         A rank does not come, or is gone. The error comes within the group's timeout. Its text is from this
-        module or from the group's backend. If NCCL's watchdog is set so, NCCL then ends the process.
+        module or from the group's backend. With NCCL, torch's watchdog then ends the process, unless
+        TORCH_NCCL_ASYNC_ERROR_HANDLING is 0 or 2.
 
     Notes
     -----
@@ -118,8 +119,8 @@ def logsumexp(
 
     The result has local's shape without `axis`, and is the same on all ranks. For a DTensor it is replicated
     over the dimensions of the mesh that cut the rows. Its gradient must be the same on all ranks too: the
-    gradient of the whole loss. The backward step exchanges nothing, but the backward step of a gradient does.
-    All else is as in `softmax`.
+    gradient of the whole loss. The backward step exchanges nothing. The second backward step does. All else
+    is as in `softmax`.
     """
     return _call("logsumexp", local, group, axis, method)
 
