@@ -190,9 +190,10 @@ static void compare_types(question asked, const ons_gpu *gpu) {
 static void compare_operations(int64_t N, const ons_gpu *gpu) {
     static const int64_t ks[] = {1, 50, 500, 1024, 2000};
     for (int operation = 0; operation < ONS_OPERATION_COUNT; operation++) {
+        const bool gradient = ons_operations[operation].gradient;
         question asked = {.operation = (ons_operation)operation, .N = N};
-        if (!ons_operations[operation].selects) compare_types(asked, gpu);
-        if (ons_operations[operation].gradient) {
+        if (operation <= ONS_LAST_ROW_OPERATION || gradient) compare_types(asked, gpu);
+        if (gradient) {
             asked.sums = true;
             compare_types(asked, gpu);
         }
