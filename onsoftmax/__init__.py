@@ -12,10 +12,12 @@ from ._cli import early as _early  # first, since all other imports take time  #
 try:
     from ._core import (
         DeviceArray,
+        get_batch_invariant,
         get_num_threads,
         log_softmax,
         log_softmax_backward,
         logsumexp,
+        set_batch_invariant,
         set_num_threads,
         softmax,
         softmax_backward,
@@ -77,6 +79,7 @@ __all__ = [
     "TopKWithNormalizer",
     "Trace",
     "explain",
+    "get_batch_invariant",
     "get_num_threads",
     "log_softmax",
     "log_softmax_backward",
@@ -84,6 +87,7 @@ __all__ = [
     "methods",
     "normalizer",
     "plan",
+    "set_batch_invariant",
     "set_num_threads",
     "show_config",
     "softmax",

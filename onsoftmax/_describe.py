@@ -217,7 +217,7 @@ def plan(
     known = methods("cpu" if facts["device"] == "cpu" else "cuda", operation=operation)
     costs, rivals = _costs(known, planned, facts["method"])
     (own,) = (cost for cost in costs if cost.method == facts["method"])
-    if method == "auto":
+    if method == "auto" and not _core.get_batch_invariant():
 
         def at(name: str, rows: int) -> dict[str, Any]:
             shape = (rows, facts["N"])

@@ -166,7 +166,7 @@ def _add_apply(commands: Any) -> None:
     one.add_argument(
         "--method",
         default="auto",
-        help="auto (the default), naive, safe, online, fused, split or exact (not for float64)",
+        help="auto (the default), invariant, naive, safe, online, fused, split or exact (not for float64)",
     )
     one.add_argument(
         "--dtype",

@@ -49,14 +49,16 @@
     "method : str\n"                                                                         \
     "    fused or split; on the CPU also online; on a GPU also fused_warp, fused_block and " \
     "cluster.\n"                                                                             \
-    "    auto chooses one for the shape.\n"
+    "    auto chooses one for the shape, and invariant one for the length, as in softmax.\n"
 
-#define METHOD_TEXT                                                                             \
-    "method : str\n"                                                                            \
-    "    One of methods(): naive, safe, online, fused, split or exact; on a GPU also\n"         \
-    "    fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the\n"   \
-    "    shape (see plan()). exact gives the exact results, rounded once, with the same bits\n" \
-    "    on the CPU and on a GPU; float64 has no such method.\n"
+#define METHOD_TEXT                                                                              \
+    "method : str\n"                                                                             \
+    "    One of methods(): naive, safe, online, fused, split or exact; on a GPU also\n"          \
+    "    fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the\n"    \
+    "    shape (see plan()). invariant chooses one for the length of a row alone, so that a\n"   \
+    "    row has the same bits in any batch (see set_batch_invariant()). exact gives the\n"      \
+    "    exact results, rounded once, with the same bits on the CPU and on a GPU; float64 has\n" \
+    "    no such method.\n"
 
 #define DTYPE_AND_OUT                                                                            \
     "dtype : dtype, optional\n"                                                                  \
@@ -239,8 +241,8 @@ static const char sums_doc[] =
     "The result is float64. Its shape is the rows' shape, followed by 5. merge takes it. The\n"
     "place where a row is cut does not change the bits.";
 static const char gradient_sums_doc[] =
-    "gradient_sums($module, grad, output, /, axis=-1, *, operation='softmax_backward', "
-    "stream=None, num_threads=None)\n--\n\n"
+    "gradient_sums($module, grad, output, /, axis=-1, *, method='auto', "
+    "operation='softmax_backward', stream=None, num_threads=None)\n--\n\n"
     "Adds up each row for the gradient of an operation. The result is float64. Its shape is\n"
     "the rows' shape, followed by 2: the sum, and the rest that rounding removed from it.";
 static const char gradient_finish_doc[] =
