@@ -51,7 +51,14 @@ API = {
     "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
     "Rows in parts": ["normalizer", "Normalizer"],
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],
-    "Settings": ["set_num_threads", "get_num_threads", "show_config", "DeviceArray"],
+    "Settings": [
+        "set_num_threads",
+        "get_num_threads",
+        "set_batch_invariant",
+        "get_batch_invariant",
+        "show_config",
+        "DeviceArray",
+    ],
 }
 # Modules, whose public names have pages too. A module has none if its library is not installed.
 MODULES = {

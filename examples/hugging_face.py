@@ -1,8 +1,8 @@
 """Softmax and the loss of a Hugging Face model, swapped in place.
 
-The model is a small Llama with random weights. Nothing is downloaded. transformers takes an attention
-function under a name, and `set_attn_implementation` switches a model to it at any time. `where` takes the
-mask of bool as it is, and `scale` takes the factor of the scores. The loss becomes the mean of
+The model is a small Llama with random weights. Nothing is downloaded. The program registers an attention
+function with transformers under a name. `set_attn_implementation` switches a model to it at any time. `where`
+takes the mask of bool as it is, and `scale` takes the factor of the scores. The loss becomes the mean of
 `log_softmax`. The logits, the loss and the gradient stay the same, to rounding.
 
     python examples/hugging_face.py
@@ -28,7 +28,7 @@ def attention(module, query, key, value, attention_mask, scaling, dropout=0.0, *
     return (weights @ value).transpose(1, 2), weights
 
 
-def mask(*args, **kwargs):  # of bool; it is always made, since our attention has no is_causal
+def mask(*args, **kwargs):  # a mask of bool. Every call needs it, since our attention has no is_causal
     return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
 
 

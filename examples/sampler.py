@@ -22,7 +22,8 @@ def candidates(logits, temperature, k, p):
     """The probabilities of the k candidates of each row, and their tokens."""
     values, tokens = ons.softmax_topk(logits, k, scale=1 / temperature)
     values /= values.sum(-1, keepdim=True)
-    values[values.cumsum(-1) - values >= p] = 0  # the smallest set that has p in all stays
+    # keeps the smallest set of candidates whose probabilities add up to p or more
+    values[values.cumsum(-1) - values >= p] = 0
     return values / values.sum(-1, keepdim=True), tokens
 
 

@@ -1,9 +1,9 @@
 """`log_softmax` as a step of a scikit-learn Pipeline that calibrates a classifier.
 
 The classifier is too sure of itself: its logits are four times too large. A logistic regression on the
-logarithms of its probabilities calibrates it. `FunctionTransformer` makes a step of `log_softmax`, with
-the arguments in `kw_args`. The Pipeline can be cloned, searched over and pickled. The program compares
-the log loss before and after the calibration with the log loss of the true probabilities.
+logarithms of its probabilities calibrates it. `FunctionTransformer` turns `log_softmax` into a step.
+Its `kw_args` are the arguments of `log_softmax`. The Pipeline can be cloned, searched over and pickled. The
+program compares the log loss before and after the calibration with the log loss of the true probabilities.
 
     python examples/scikit_learn.py
 """

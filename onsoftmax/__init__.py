@@ -12,10 +12,12 @@ from ._cli import early as _early  # first, since all other imports take time  #
 try:
     from ._core import (
         DeviceArray,
+        get_batch_invariant,
         get_num_threads,
         log_softmax,
         log_softmax_backward,
         logsumexp,
+        set_batch_invariant,
         set_num_threads,
         softmax,
         softmax_backward,
@@ -80,6 +82,7 @@ __all__ = [
     "cross_entropy",
     "cross_entropy_with_grad",
     "explain",
+    "get_batch_invariant",
     "get_num_threads",
     "log_softmax",
     "log_softmax_backward",
@@ -87,6 +90,7 @@ __all__ = [
     "methods",
     "normalizer",
     "plan",
+    "set_batch_invariant",
     "set_num_threads",
     "show_config",
     "softmax",

@@ -206,8 +206,10 @@ def softmax(
     method : str
         One of methods(): naive, safe, online, fused, split or exact; on a GPU also
         fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the
-        shape (see plan()). exact gives the exact results, rounded once, with the same bits
-        on the CPU and on a GPU; float64 has no such method.
+        shape (see plan()). invariant chooses one for the length of a row alone, so that a
+        row has the same bits in any batch (see set_batch_invariant()). exact gives the
+        exact results, rounded once, with the same bits on the CPU and on a GPU; float64 has
+        no such method.
     dtype : dtype, optional
         The type of the result: float16, bfloat16, float32 or float64. The arithmetic uses
         the wider type of the array and the result, and at least float32. Only `naive` works
@@ -247,21 +249,23 @@ def softmax(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
+        out has another shape than the result, or another type than dtype. It is read-only,
+        has elements that overlap, or comes by DLPack as a copy.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
+        out is given with a JAX tracer.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -379,8 +383,10 @@ def log_softmax(
     method : str
         One of methods(): naive, safe, online, fused, split or exact; on a GPU also
         fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the
-        shape (see plan()). exact gives the exact results, rounded once, with the same bits
-        on the CPU and on a GPU; float64 has no such method.
+        shape (see plan()). invariant chooses one for the length of a row alone, so that a
+        row has the same bits in any batch (see set_batch_invariant()). exact gives the
+        exact results, rounded once, with the same bits on the CPU and on a GPU; float64 has
+        no such method.
     dtype : dtype, optional
         The type of the result: float16, bfloat16, float32 or float64. The arithmetic uses
         the wider type of the array and the result, and at least float32. Only `naive` works
@@ -418,21 +424,23 @@ def log_softmax(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
+        out has another shape than the result, or another type than dtype. It is read-only,
+        has elements that overlap, or comes by DLPack as a copy.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
+        out is given with a JAX tracer.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -560,8 +568,10 @@ def logsumexp(
     method : str
         One of methods(): naive, safe, online, fused, split or exact; on a GPU also
         fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the
-        shape (see plan()). exact gives the exact results, rounded once, with the same bits
-        on the CPU and on a GPU; float64 has no such method.
+        shape (see plan()). invariant chooses one for the length of a row alone, so that a
+        row has the same bits in any batch (see set_batch_invariant()). exact gives the
+        exact results, rounded once, with the same bits on the CPU and on a GPU; float64 has
+        no such method.
     where : array of bool that broadcasts to the array, optional
         False excludes an element. The result is as if the element did not exist.
     scale : float, or array that broadcasts with length 1 along axis
@@ -593,21 +603,20 @@ def logsumexp(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -716,7 +725,7 @@ def softmax_backward(
         default; None means all axes.
     method : str
         fused or split; on the CPU also online; on a GPU also fused_warp, fused_block and cluster.
-        auto chooses one for the shape.
+        auto chooses one for the shape, and invariant one for the length, as in softmax.
     dtype : dtype, optional
         The type of the result: float16, bfloat16, float32 or float64. The default is the
         type of the inputs. If their types differ, it is float64 if one of them is float64,
@@ -758,21 +767,23 @@ def softmax_backward(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
+        out has another shape than the result, or another type than dtype. It is read-only,
+        has elements that overlap, or comes by DLPack as a copy.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
+        out is given with a JAX tracer.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -882,7 +893,7 @@ def log_softmax_backward(
         default; None means all axes.
     method : str
         fused or split; on the CPU also online; on a GPU also fused_warp, fused_block and cluster.
-        auto chooses one for the shape.
+        auto chooses one for the shape, and invariant one for the length, as in softmax.
     dtype : dtype, optional
         The type of the result: float16, bfloat16, float32 or float64. The default is the
         type of the inputs. If their types differ, it is float64 if one of them is float64,
@@ -921,21 +932,23 @@ def log_softmax_backward(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
+        out has another shape than the result, or another type than dtype. It is read-only,
+        has elements that overlap, or comes by DLPack as a copy.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
+        out is given with a JAX tracer.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -1093,7 +1106,8 @@ def softmax_topk(
         torch.compile with fullgraph.
     method : str
         online, split or exact; on a GPU also fused, fused_warp, fused_block and cluster. auto
-        chooses one for the shape: see plan(). On a GPU, exact reads the array once more.
+        chooses one for the shape: see plan(). invariant chooses one for the length of a row
+        and k, as in softmax. On a GPU, exact reads the array once more.
         On a GPU only online takes a k above 1024. For such a k it reads the array several
         times.
     dtype : dtype, optional
@@ -1199,21 +1213,20 @@ def normalizer(
         axis is out of bounds.
     ValueError
         The method is unknown, or cannot run on this device or with rows of this length. The
-        shape of out, where or scale does not fit. An int scale is too large for a float64.
-        The arrays are on different devices. out is read-only, has elements that overlap, or
-        comes by DLPack as a copy. out has another type than dtype. stream is given for a
-        CPU array, or num_threads for a GPU array. num_threads is below 1.
+        shape of where or scale does not fit. An int scale is too large for a float64. The
+        arrays are on different devices. stream is given for a CPU array, or num_threads for a
+        GPU array. num_threads is below 1.
     TypeError
         An array is longdouble, complex, object, string or masked. The mask is not bool.
-        stream is not a CUDA stream. out is given with a JAX tracer. The result would be
-        float64 in JAX without jax_enable_x64.
+        stream is not a CUDA stream. The result would be float64 in JAX without
+        jax_enable_x64.
     BufferError
         A DLPack capsule was used already, or has an unknown version or device.
     RuntimeError
         An array is on a GPU, but the build has no CUDA, or the machine has no driver or no
         GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow
-        through this function. While another argument is converted, its code reshapes or
-        moves an array that the call already took.
+        through this function. The code of another argument, such as its __array__, reshapes
+        or moves an array that the call has already taken.
     MemoryError
         There is no memory for the result or the scratch.
 
@@ -1263,6 +1276,7 @@ def gradient_sums(
     /,
     axis: Axis = -1,
     *,
+    method: MethodName = "auto",
     operation: str = "softmax_backward",
     stream: Any = None,
     num_threads: int | None = None,
@@ -1390,6 +1404,39 @@ def get_num_threads() -> int:
     set_num_threads sets it. Before that it comes from the environment variable
     ONSOFTMAX_NUM_THREADS. Without this variable it is the number of processors that
     affinity and cgroup quota allow.
+    """
+
+def set_batch_invariant(invariant: bool, /) -> bool:
+    """Whether calls without a method take ``method='invariant'``. Returns the setting before.
+
+    A row then has the same bits in a batch of any size, at any place in it, along any axis,
+    whatever the strides and the alignment. So each function takes a method that depends on
+    the row's length, the types and the kind of device alone. Some shapes take longer on a
+    GPU (docs/contract.md). Nothing changes on the CPU, where all results have this
+    property.
+
+    The setting belongs to the process and counts when a call runs, in every thread. So it
+    also reaches programs that torch.compile or jax.jit compiled before, backward steps, and
+    Dask's tasks in this process. It does not reach a CUDA graph that was captured before.
+    The environment variable ONSOFTMAX_BATCH_INVARIANT=1 sets it at the first import, in all
+    processes that inherit the variable. A call that names its method keeps that method.
+
+    invariant is a bool; anything else raises TypeError.
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> before = ons.set_batch_invariant(True)
+    >>> ons.plan((1, 4096), device="H100").method, ons.plan((8192, 4096), device="H100").method
+    ('fused_block', 'fused_block')
+    >>> ons.set_batch_invariant(before)
+    True
+    """
+
+def get_batch_invariant() -> bool:
+    """Whether calls without a method take ``method='invariant'``. set_batch_invariant
+    sets it. Before that it comes from the environment variable
+    ONSOFTMAX_BATCH_INVARIANT, 0 or 1. Without this variable it is False.
     """
 
 def config() -> dict[str, Any]:

@@ -137,7 +137,7 @@ def methods(device: Device = None, *, operation: OperationName = "softmax") -> M
     Raises
     ------
     ValueError
-        The device or the operation has another name.
+        The device or the operation is unknown.
     """
     device = _device(device)
     if device not in (None, "cpu", "cuda"):
@@ -217,7 +217,7 @@ def plan(
     known = methods("cpu" if facts["device"] == "cpu" else "cuda", operation=operation)
     costs, rivals = _costs(known, planned, facts["method"])
     (own,) = (cost for cost in costs if cost.method == facts["method"])
-    if method == "auto":
+    if method == "auto" and not _core.get_batch_invariant():
 
         def at(name: str, rows: int) -> dict[str, Any]:
             shape = (rows, facts["N"])

@@ -75,7 +75,7 @@ class Normalizer(Generic[_Kind]):
     """
 
     # By hand: with slots=True some Pythons raise TypeError for an attribute that is no field (cpython 105936)
-    __slots__ = ("axis", "dtype", "packed", "scale")
+    __slots__ = ("axis", "dtype", "method", "packed", "scale")
 
     packed: _Kind
     """The state as one float64 array, for any transport: m, and d in four parts (csrc/api/packed.h). Its
@@ -89,6 +89,9 @@ class Normalizer(Generic[_Kind]):
     dtype: str | None
     """The name of the rows' type. logsumexp() has the same type. None if the state came packed and no type
     was given. Then the first chunk or Normalizer that is merged with this one sets the type."""
+    method: NormalizerMethod
+    """The method by which `update` adds further chunks: "auto", "invariant" or "exact". A state that came
+    packed has "exact" or "auto"."""
 
     def __post_init__(self) -> None:
         if isinstance(self.packed, np.ndarray):
@@ -96,7 +99,7 @@ class Normalizer(Generic[_Kind]):
         object.__setattr__(self, "scale", _kept(self.scale))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Normalizer, (self.packed, self.axis, self.scale, self.dtype)
+        return Normalizer, (self.packed, self.axis, self.scale, self.dtype, self.method)
 
     @property
     def m(self) -> _Kind | Any:
@@ -111,11 +114,6 @@ class Normalizer(Generic[_Kind]):
         On the CPU d is exactly n for a row of n equal elements.
         """
         return _core.merge(self.packed, gives="d", dtype=self.dtype)
-
-    @property
-    def method(self) -> NormalizerMethod:
-        """ "exact" if the results are exact, else "auto"."""
-        return "exact" if is_exact(self.packed) else "auto"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -133,11 +131,12 @@ class Normalizer(Generic[_Kind]):
         """The Normalizer of longer rows: each row of this Normalizer, followed by the same row of other. The
         order of the two does not matter. Merging an empty Normalizer changes nothing.
 
-        The rows of both must have one shape, type, scale and method, and lie on one device. Otherwise
-        ValueError is raised. If one type is None, the result has the other type. Anything but a Normalizer
-        raises TypeError. Two scales are the same if they are equal numbers, or arrays of one shape with equal
-        numbers. Here NaN equals NaN. Scales on a GPU must be one object. The result has the kind and the axis
-        of this Normalizer. `stream` is as in `onsoftmax.softmax`.
+        The rows of both must have one shape, type and scale, and lie on one device. Both or none must be of
+        ``method="exact"``. Otherwise ValueError is raised. If one type is None, the result has the other
+        type. Anything but a Normalizer raises TypeError. Two scales are the same if they are equal numbers,
+        or arrays of one shape with equal numbers. Here NaN equals NaN. Scales on a GPU must be one object.
+        The result has the kind, the axis and the method of this Normalizer. `stream` is as in
+        `onsoftmax.softmax`.
         """
         if not isinstance(other, Normalizer):
             raise TypeError(f"other is of type {type(other).__name__}: expected a Normalizer")
@@ -148,12 +147,12 @@ class Normalizer(Generic[_Kind]):
             )
         if None not in (self.dtype, other.dtype) and self.dtype != other.dtype:
             raise ValueError(f"other is of {other.dtype} rows: expected this Normalizer's type, {self.dtype}")
-        if self.method != other.method:
+        if is_exact(self.packed) != is_exact(other.packed):
             raise ValueError(
                 f"other has method {other.method!r}: expected this Normalizer's method, {self.method!r}"
             )
         packed = _core.merge(self.packed, other=other.packed, stream=stream)
-        return Normalizer(packed, self.axis, self.scale, self.dtype or other.dtype)
+        return Normalizer(packed, self.axis, self.scale, self.dtype or other.dtype, self.method)
 
     def update(
         self,
@@ -166,8 +165,8 @@ class Normalizer(Generic[_Kind]):
     ) -> Normalizer[_Kind]:
         """This Normalizer merged with the Normalizer of a further chunk of the rows.
 
-        Parameters and errors are as in `normalizer` and `merge`. axis and scale are those that this
-        Normalizer keeps. Lists, numbers, and NumPy arrays of integers or bools are converted to the
+        Parameters and errors are as in `normalizer` and `merge`. axis, scale and method are those that
+        this Normalizer keeps. Lists, numbers, and NumPy arrays of integers or bools are converted to the
         Normalizer's type.
 
         Examples
@@ -456,7 +455,8 @@ class Normalizer(Generic[_Kind]):
         given = getattr(packed, "dtype", None)
         if getattr(given, "kind", "f") in "iub":  # softmax takes these as floats
             raise ValueError(f"packed is of {given}: expected float64")
-        return Normalizer(_core.merge(packed, axis), plain_axes(row_axis), scale, name)
+        merged = _core.merge(packed, axis)
+        return Normalizer(merged, plain_axes(row_axis), scale, name, "exact" if is_exact(merged) else "auto")
 
     @staticmethod
     def empty(
@@ -490,7 +490,7 @@ class Normalizer(Generic[_Kind]):
         if any(length < 0 for length in lengths):
             raise ValueError(f"shape is {shape!r}: expected lengths of at least 0")
         none = normalizer(_core.empty(like, (*lengths, 0), dtype=dtype), method=method)
-        return Normalizer(none.packed, plain_axes(axis), scale, none.dtype)
+        return Normalizer(none.packed, plain_axes(axis), scale, none.dtype, method)
 
 
 @overload
@@ -542,17 +542,17 @@ def normalizer(
 ) -> Normalizer[Any]:
     """The running (m, d) of every row of an array: its maximum m, and d = sum(exp(x - m)).
 
-    The array may be a chunk of the rows, and is read once. If the parts of a row lie in several chunks,
-    processes or devices, each part gives its own (m, d). These merge to the (m, d) of the row. With it each
-    part's softmax can be computed where the part lies.
+    The array may be a chunk of the rows. It is read once, or twice by exact. If the parts of a row lie in
+    several chunks, processes or devices, each part gives its own (m, d). These merge to the (m, d) of the
+    row. With it each part's softmax can be computed where the part lies.
 
     Parameters
     ----------
     array, axis, where, scale, stream, num_threads
-        As `onsoftmax.softmax` takes them. The Normalizer keeps axis and scale for further chunks.
+        As `onsoftmax.softmax` takes them. The Normalizer keeps axis, scale and method for further chunks.
     method : str
-        auto, or exact for exact results, rounded once. exact reads the array twice, and takes float16,
-        bfloat16 and float32.
+        auto, or invariant for the same bits in any batch, as in softmax, or exact for exact results, rounded
+        once. exact takes float16, bfloat16 and float32.
 
     Returns
     -------
@@ -576,8 +576,8 @@ def normalizer(
     >>> float(row.m), float(row.d.round(4)), float(row.logsumexp().round(4))
     (6.0, 1.0999, 6.0952)
     """
-    if method not in ("auto", "exact"):
-        raise ValueError(f"method is {method!r}: expected 'auto' or 'exact'")
+    if method not in ("auto", "invariant", "exact"):
+        raise ValueError(f"method is {method!r}: expected 'auto', 'invariant' or 'exact'")
     dtypes: list[str] = []
     pairs = _core.normalizer(
         array,
@@ -590,7 +590,7 @@ def normalizer(
         dtypes=dtypes,
     )
     packed = pairs if method == "exact" else _core.pack(pairs, stream=stream)
-    return Normalizer(packed, axis, scale, dtypes[0])
+    return Normalizer(packed, axis, scale, dtypes[0], method)
 
 
 def _read_only(array: Any) -> Any:
@@ -635,9 +635,10 @@ def with_normalizer(
     It adds the rows' Normalizer to a TopK, from their pairs, or from the array if pairs is None.
     """
     axis, scale = keywords.get("axis", -1), keywords.get("scale", 1.0)
+    method: NormalizerMethod = "invariant" if keywords.get("method") == "invariant" else "auto"
     if pairs is None:
         same = {name: keywords[name] for name in ("where", "num_threads") if name in keywords}
-        made = normalizer(array, axis, scale=scale, stream=stream, **same)
+        made = normalizer(array, axis, method=method, scale=scale, stream=stream, **same)
     else:
-        made = Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtype)
+        made = Normalizer(_core.pack(pairs, stream=stream), axis, scale, dtype, method)
     return TopKWithNormalizer(found.values, found.indices, made)

@@ -8,6 +8,7 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 MethodName = Literal[
     "auto",
+    "invariant",
     "naive",
     "safe",
     "online",
@@ -29,7 +30,7 @@ OperationName = Literal[
     "softmax_backward",
     "log_softmax_backward",
 ]
-NormalizerMethod = Literal["auto", "exact"]
+NormalizerMethod = Literal["auto", "invariant", "exact"]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split", "exact"]
 ExplainedOperation = Literal[
     "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward"

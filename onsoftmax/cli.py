@@ -164,7 +164,9 @@ def _add_apply(commands: Any) -> None:
         help="an int, several as --axis=-2,-1, or none for all (default: -1)",
     )
     one.add_argument(
-        "--method", default="auto", help="auto (the default), naive, safe, online, fused or split"
+        "--method",
+        default="auto",
+        help="auto (the default), invariant, naive, safe, online, fused, split or exact (not for float64)",
     )
     one.add_argument(
         "--dtype",

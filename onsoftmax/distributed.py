@@ -59,9 +59,10 @@ def softmax(
     axis : int
         The axis that is cut.
     method : str
-        auto, or exact on all ranks. exact gives the exact results of the whole rows, rounded once. They have
-        the bits of ``onsoftmax.softmax(..., method="exact")``, for any number of ranks. It reads the part
-        once more and computes in two doubles. Its states have 32 bytes. float64 has no such method.
+        auto, invariant or exact, the same on all ranks. invariant changes only gradients on a GPU: their sums
+        have one order for any axis and layout. exact gives the exact results of the whole rows, rounded once.
+        They have the bits of ``onsoftmax.softmax(..., method="exact")``, for any number of ranks. It reads
+        the part once more and computes in two doubles. Its states have 32 bytes. float64 has no such method.
 
     Returns
     -------
@@ -83,7 +84,8 @@ def softmax(
         local is not a tensor, or its type is none of the four.
     RuntimeError
         A rank does not come, or is gone. The error comes within the group's timeout. Its text is from this
-        module or from the group's backend. If NCCL's watchdog is set so, NCCL then ends the process.
+        module or from the group's backend. With NCCL, torch's watchdog then ends the process, unless
+        TORCH_NCCL_ASYNC_ERROR_HANDLING is 0 or 2.
 
     Notes
     -----
@@ -118,8 +120,8 @@ def logsumexp(
 
     The result has local's shape without `axis`, and is the same on all ranks. For a DTensor it is replicated
     over the dimensions of the mesh that cut the rows. Its gradient must be the same on all ranks too: the
-    gradient of the whole loss. The backward step exchanges nothing, but the backward step of a gradient does.
-    All else is as in `softmax`.
+    gradient of the whole loss. The backward step exchanges nothing. The second backward step does. All else
+    is as in `softmax`.
     """
     return _call("logsumexp", local, group, axis, method)
 
@@ -133,8 +135,8 @@ def _call(
         raise TypeError(f"axis is {axis!r}: expected an int, one axis")
     if not -local.ndim <= axis < local.ndim:
         raise IndexError(f"axis {axis} is out of bounds for a tensor of {local.ndim} dimensions")
-    if method not in ("auto", "exact"):
-        raise ValueError(f"method is {method!r}: expected 'auto' or 'exact'")
+    if method not in ("auto", "invariant", "exact"):
+        raise ValueError(f"method is {method!r}: expected 'auto', 'invariant' or 'exact'")
     axis %= local.ndim
     if hasattr(local, "device_mesh"):
         return _call_on_dtensor(operation, local, group, axis, method)
@@ -235,7 +237,8 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, grad: Tensor, y: Tensor, cut: _Cut, operation: str) -> Tensor:
         cut.agree(y)
-        sums = _core.gradient_sums(grad, y, cut.axis, operation=operation)
+        method: NormalizerMethod = "invariant" if cut.method == "invariant" else "auto"
+        sums = _core.gradient_sums(grad, y, cut.axis, operation=operation, method=method)
         for group in cut.groups:
             sums = gather(sums, group).sum(0)
         ctx.save_for_backward(grad, y)

@@ -68,7 +68,8 @@ def softmax(
         Inside jax.shard_map: the axes of the mesh over which the rows are cut along `axis`. Each device has a
         part of every row. The devices exchange 40 bytes a row, and 16 bytes a row in the backward step. The
         result's bits do not depend on how many devices share a row (docs/rows-over-gpus.md). The result is
-        differentiable once. axis_name can be combined with axis, dtype and num_threads only.
+        differentiable once. axis_name can be combined with axis, dtype, num_threads and the methods auto and
+        invariant only.
 
     Returns
     -------

@@ -88,6 +88,11 @@ int ons_method_writes(ons_method method, ons_operation operation);
  * sorts the outer dimensions in the order of x's memory, except for a loss. */
 void ons_coalesce(ons_problem *problem);
 
+/* Whether ONS_METHOD_AUTO means ONS_METHOD_INVARIANT, in all threads. The second sets it, and
+ * returns what it was. */
+bool ons_batch_invariant(void);
+bool ons_set_batch_invariant(bool invariant);
+
 /* Decides what will run, and why. `problem` must be coalesced. */
 ons_status ons_make_plan(const ons_problem *problem, ons_method method, const ons_machine *machine,
                          ons_plan *plan);

@@ -52,9 +52,11 @@ typedef struct {
     const char *summary;
 } ons_operation_info;
 
-/* All methods of methods.def, after ONS_METHOD_AUTO. */
+/* All methods of methods.def, after two choices that a plan makes of them. INVARIANT gives a row
+ * the same bits in every batch and layout: N, the types and the kind of device alone decide. */
 typedef enum {
-    ONS_METHOD_AUTO = -1,
+    ONS_METHOD_INVARIANT = -2,
+    ONS_METHOD_AUTO,
 #define ONS_METHOD(name, devices, reads, writes, on_chip, summary) ONS_METHOD_##name,
 #include "methods.def"
 #undef ONS_METHOD
@@ -177,6 +179,7 @@ typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
 
 typedef struct {
     ons_method method;
+    bool invariant;     /* ONS_METHOD_INVARIANT was asked for */
     const char *reason; /* why this one, in words */
     /* measurements that show where the choice changes: "FILE on DEVICE: TYPE SHAPE: METHOD X_COPY,
      * ...; ..."; NULL if there are none, or if the method was asked for by name */

@@ -29,7 +29,9 @@ const ons_operation_info ons_operations[ONS_OPERATION_COUNT] = {
 };
 
 const char *ons_method_name(ons_method method) {
-    return method == ONS_METHOD_AUTO ? "auto" : ons_methods[method].name;
+    return method == ONS_METHOD_AUTO        ? "auto"
+           : method == ONS_METHOD_INVARIANT ? "invariant"
+                                            : ons_methods[method].name;
 }
 
 const char *ons_dtype_name(ons_dtype dtype) {

@@ -216,6 +216,21 @@ static choice choose_for_gradients(const gpu_row *row, const ons_plan *plan) {
     return (choice){ONS_METHOD_split, "rows too long to be held: blocks share each one", NULL};
 }
 
+/* For any number of rows of any kind: what `auto` takes for many general rows, since general_rows
+ * have the fewest kernels. For one value a row it is the choice for one row, since `online` adds up
+ * unaligned 16-bit rows in an order of their own. */
+static choice choose_for_all(const gpu_row *row, ons_dtype dtype, const ons_plan *plan) {
+    enum { MANY_ROWS = 1 << 20 };
+    gpu_row any = *row;
+    ons_plan of_any = *plan;
+    any.is_16_bit = any.widened = any.contiguous = any.masked = any.unaligned = any.staged = false;
+    of_any.all_aligned = false;
+    of_any.rows = has_one_a_row(row) ? 1 : MANY_ROWS;
+    return row->gradient        ? choose_for_gradients(&any, &of_any)
+           : has_one_a_row(row) ? choose_for_values(&any, &of_any)
+                                : choose_in_row_form(&any, dtype, &of_any);
+}
+
 /* Whether x and y have one type, or x has 16 bits and y is float32. The arithmetic must be the one
  * that these types ask for. */
 static bool has_types_of_rows(const ons_problem *problem) {
@@ -356,13 +371,21 @@ void ons_gpu_to_plan_for(const ons_problem *problem, const ons_machine *machine,
 ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     ons_gpu gpu;
     ons_gpu_to_plan_for(problem, machine, &gpu);
+    if (plan->invariant) /* rows of every kind fit the same clusters */
+        gpu.cluster_blocks = gpu.cluster_blocks_any =
+            (int)min_of(gpu.cluster_blocks, gpu.cluster_blocks_any);
     plan->copy_speed = COPY_SHARE * gpu.bandwidth;
     plan->starts_early = gpu.early_launch;
     plan->all_aligned = are_all_aligned(problem, plan);
     if (ons_operations[problem->operation].selects) return ons_topk_on_gpu(problem, &gpu, plan);
     int inner = problem->dims - 1, outer = problem->dims - problem->reduced_dims;
     const bool gradient = ons_operations[problem->operation].gradient;
+    const bool packed_states = problem->sums && !gradient;
+    const bool given = problem->operand[ONS_STATISTIC].data;
+    /* the column form has its own order of sums; packed states have none */
+    const bool in_any_form = !plan->invariant || given || packed_states;
     bool columns =
+        in_any_form &&
         !has_row_form_alone(plan->method, gradient, ons_operations[problem->operation].loss) &&
         problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
         problem->operand[ONS_X].stride[inner] != ons_dtype_size(problem->operand[ONS_X].dtype) &&
@@ -374,7 +397,6 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         !columns && (gradient ? is_contiguous_gradient(problem) : is_contiguous(problem));
     bool masked = !columns && !gradient && is_masked(problem);
     bool is_16_bit = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
-    const bool packed_states = problem->sums && !gradient;
     gpu_row row = {
         .chunks = ceil_div(plan->N, chunk),
         .chunk = chunk,
@@ -388,7 +410,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
                      ons_dtype_size(problem->operand[ONS_X].dtype) <= ons_dtype_size(ONS_FLOAT32),
         .packed = columns && is_packed(problem),
         .gradient = gradient,
-        .given = problem->operand[ONS_STATISTIC].data,
+        .given = given,
         .staged = !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan),
         .part_bytes =
             packed_states ? (int)sizeof(ons_packed) : 2 * (int)ons_dtype_size(plan->compute),
@@ -396,13 +418,15 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         .gpu = &gpu};
     const bool loss = ons_operations[problem->operation].loss;
     row.held_loss = loss && !row.given;
-    if (row.held_loss && (!contiguous || row.chunk != 4)) return ONS_E_OPERAND;
+    /* other rows are not held, nor are all layouts of a row */
+    if (row.held_loss && (!contiguous || row.chunk != 4 || plan->invariant)) return ONS_E_OPERAND;
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO) {
         ons_dtype dtype = problem->operand[ONS_X].dtype;
-        choice chosen = gradient              ? choose_for_gradients(&row, plan)
-                        : row.held_loss       ? choose_for_losses(&row, dtype, plan)
+        choice chosen = row.held_loss         ? choose_for_losses(&row, dtype, plan)
+                        : plan->invariant     ? choose_for_all(&row, dtype, plan)
+                        : gradient            ? choose_for_gradients(&row, plan)
                         : has_one_a_row(&row) ? choose_for_values(&row, plan)
                         : columns             ? choose_in_column_form(&row, dtype, plan)
                                               : choose_in_row_form(&row, dtype, plan);

@@ -420,7 +420,8 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     const int64_t threads = GRADIENT_THREADS / row->threads_a_lane;
     int blocks = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any, i = 0;
     /* more chunks if there are such kernels, for rows that gain by it or would not fit */
-    const bool has_more = cluster && row->contiguous && row->chunk == CHUNK_OF_FLOATS;
+    const bool has_more =
+        cluster && row->contiguous && row->chunk == CHUNK_OF_FLOATS && !plan->invariant;
     const bool gains = row->is_16_bit && row->whole_packs;
     const bool more = has_more && (gains || row->chunks > blocks * threads * BLOCK_CHUNKS);
     const int chunks = more ? GRADIENT_CLUSTER_CHUNKS : BLOCK_CHUNKS;
@@ -429,6 +430,8 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
                    : cluster                               ? ONS_FAMILY_gradients_in_cluster
                    : plan->form == ONS_ROW_FORM            ? ONS_FAMILY_gradients_in_block
                                                 : ONS_FAMILY_gradients_in_block_of_columns;
+    /* rows that are all aligned have no kernel with fewer chunks */
+    if (cluster && plan->invariant) plan->all_aligned = false;
     if (plan->method == ONS_METHOD_split) {
         take_split(row, plan);
         plan->threads = SPLIT_THREADS;

@@ -102,7 +102,8 @@ static bool fits_tiles(const gpu_row *row, const ons_plan *plan) {
 static int64_t tile_warps(const gpu_row *row, const ons_plan *plan) {
     enum { SHORT_ROW = 1 << 16, MIN_WARPS = 3, MAX_WARPS = TOPK_TILE_THREADS / WARP };
     if (plan->method == ONS_METHOD_split) return MAX_WARPS;
-    if (plan->compute == ONS_FLOAT64) return plan->N <= SHORT_ROW ? MAX_WARPS / 2 : MAX_WARPS;
+    if (plan->compute == ONS_FLOAT64 || plan->invariant)
+        return plan->N <= SHORT_ROW ? MAX_WARPS / 2 : MAX_WARPS;
     const int blocks = row->contiguous ? TOPK_TILE_BLOCKS : TOPK_TILE_BLOCKS_OF_OTHERS;
     int64_t warps = MAX_WARPS, least_slots = INT64_MAX;
     for (int size = MIN_WARPS; size <= MAX_WARPS; size++) {
@@ -132,7 +133,8 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
     const bool by_tiles = plan->method == ONS_METHOD_split || plan->method == ONS_METHOD_online;
     if (by_tiles && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
         /* twice as many tops as k, so that they bound it well */
-        const bool long_tiles = row->is_16_bit && row->chunks >= 2 * k * TOPK_TILE_CHUNKS_16_BIT;
+        const bool long_tiles =
+            row->is_16_bit && !plan->invariant && row->chunks >= 2 * k * TOPK_TILE_CHUNKS_16_BIT;
         const int in_tile = long_tiles ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
         const int64_t warps = ceil_div(ceil_div(row->chunks, in_tile), WARP);
         const int64_t for_list = ceil_div(2 * k, TOPK_QUEUED * WARP);
@@ -237,7 +239,7 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
         return take(ONS_METHOD_online,
                     "more elements wanted than a block puts in order: 3 to 14 reads", &row, k,
                     plan);
-    const bool for_block = is_for_block(&row, k, plan);
+    const bool for_block = !plan->invariant && is_for_block(&row, k, plan);
     if (!for_block &&
         take(ONS_METHOD_fused_warp, "the row fits the registers of a warp: one read, no barrier",
              &row, k, plan) == ONS_OK)
@@ -248,7 +250,10 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
                  : "the row fits the registers of a block: one read",
              &row, k, plan) == ONS_OK)
         return ONS_OK;
-    const bool few = plan->rows <= scaled(MAX_SHARED_ROWS, gpu);
+    /* `invariant` takes one method for 1 and for 1024 rows. In cuda-h100-2026-11-27-topk.json, if
+     * blocks share each row of 128256 elements, 1024 rows take up to 2.2 times as long. If they do
+     * not, one row takes up to 4.2 times as long. */
+    const bool few = plan->invariant || plan->rows <= scaled(MAX_SHARED_ROWS, gpu);
     const bool slow_alone =
         plan->N <= SHARED_SHORT_ROW || (row.is_16_bit && plan->N % row.chunk != 0);
     const bool shared = few || (slow_alone && plan->rows <= scaled(MAX_SHARED_SHORT_ROWS, gpu));

@@ -5,7 +5,15 @@
 #include "../api/plan_facts.h"
 #include "../api/rounding.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+static atomic_bool batch_invariant;
+
+bool ons_batch_invariant(void) { return atomic_load(&batch_invariant); }
+bool ons_set_batch_invariant(bool invariant) {
+    return atomic_exchange(&batch_invariant, invariant);
+}
 
 static ons_dtype wider(ons_dtype a, ons_dtype b) {
     return a == ONS_FLOAT64 || b == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
@@ -22,6 +30,7 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
      * A selection reads a row once, so methods with more passes would add nothing. A loss is found
      * with its gradient if a row is held, else before it. */
     switch (method) {
+    case ONS_METHOD_INVARIANT:
     case ONS_METHOD_AUTO:
     case ONS_METHOD_split: return true;
     case ONS_METHOD_exact: return info->selects;
@@ -87,6 +96,9 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         *(dim < problem->dims - problem->reduced_dims ? &plan->rows : &plan->N) *=
             problem->extent[dim];
     bool on_cpu = problem->device == ONS_CPU;
+    plan->invariant =
+        method == ONS_METHOD_INVARIANT || (method == ONS_METHOD_AUTO && ons_batch_invariant());
+    if (plan->invariant) method = ONS_METHOD_AUTO;
     if (method != ONS_METHOD_AUTO &&
         !(on_cpu ? ons_methods[method].on_cpu : ons_methods[method].on_cuda))
         return ONS_E_METHOD_NOT_ON_DEVICE;
@@ -120,6 +132,10 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     if (status != ONS_OK) return status;
     if (operation->gradient || operation->selects || operation->loss)
         plan->measured = NULL; /* softmax was measured */
+    if (plan->invariant && method == ONS_METHOD_AUTO && !problem->sums && !on_cpu) {
+        plan->reason = "it gives a row the same bits in any batch and layout";
+        plan->measured = NULL;
+    }
     plan->bytes_moved = bytes_moved(problem, plan);
     return ONS_OK;
 }

@@ -1,5 +1,7 @@
 /* plan.h - the two planners, for the CPU and for GPUs, which hold their device's thresholds. Each
- * chooses the method if plan->method is ONS_METHOD_AUTO, and sets its shape. */
+ * chooses the method if plan->method is ONS_METHOD_AUTO, and sets its shape. With plan->invariant
+ * neither the method nor the order of its sums depends on more than N, the types and the device. On
+ * the CPU all methods add up a row in one order (cpu/kernel/sum.h), so any choice will do. */
 #ifndef ONS_PLAN_H
 #define ONS_PLAN_H
 

@@ -11,9 +11,9 @@ static bool has(ons_device device, ons_method method, ons_operation operation) {
            ons_method_takes(method, operation, device);
 }
 
-/* The names of the device's methods for the operation, auto first. */
+/* The names of the device's methods for the operation, after the two choices. */
 static PyObject *names_on(ons_device device, ons_operation operation) {
-    PyObject *text = PyUnicode_FromString("auto");
+    PyObject *text = PyUnicode_FromString("auto, invariant");
     for (int i = 0; text && i < ONS_METHOD_COUNT; i++)
         if (has(device, (ons_method)i, operation))
             Py_SETREF(text, PyUnicode_FromFormat("%U, %s", text, ons_methods[i].name));
@@ -25,7 +25,7 @@ static PyObject *advice(const ons_problem *problem, const ons_machine *machine) 
     ons_plan plan;
     if (ons_make_plan(problem, ONS_METHOD_AUTO, machine, &plan) != ONS_OK)
         return PyUnicode_FromString("no method takes them");
-    PyObject *text = PyUnicode_FromString("use one of auto");
+    PyObject *text = PyUnicode_FromString("use one of auto, invariant");
     for (int i = 0; text && i < ONS_METHOD_COUNT; i++)
         if (ons_make_plan(problem, (ons_method)i, machine, &plan) == ONS_OK)
             Py_SETREF(text, PyUnicode_FromFormat("%U, %s", text, ons_methods[i].name));
@@ -177,16 +177,17 @@ int ons_take_method(PyObject *object, ons_device device, ons_operation operation
         PyErr_Format(PyExc_TypeError, "method is %R: expected a string", object);
         return -1;
     }
-    if (PyUnicode_CompareWithASCIIString(object, ons_method_name(*method)) == 0) return 0;
-    for (int i = 0; i < ONS_METHOD_COUNT; i++)
-        if (PyUnicode_CompareWithASCIIString(object, ons_methods[i].name) == 0) {
+    for (int i = ONS_METHOD_INVARIANT; i < ONS_METHOD_COUNT; i++)
+        if (PyUnicode_CompareWithASCIIString(object, ons_method_name((ons_method)i)) == 0) {
             *method = (ons_method)i;
             return 0;
         }
-    const char *known[ONS_METHOD_COUNT + 1] = {ons_method_name(ONS_METHOD_AUTO)};
-    for (int i = 0; i < ONS_METHOD_COUNT; i++)
-        if (has(device, (ons_method)i, operation)) known[i + 1] = ons_methods[i].name;
-    const char *near = ons_nearest(object, known, ONS_METHOD_COUNT + 1);
+    enum { FIRST = ONS_METHOD_INVARIANT, COUNT = ONS_METHOD_COUNT - FIRST };
+    const char *known[COUNT];
+    for (int i = FIRST; i < ONS_METHOD_COUNT; i++)
+        known[i - FIRST] =
+            i < 0 || has(device, (ons_method)i, operation) ? ons_method_name((ons_method)i) : NULL;
+    const char *near = ons_nearest(object, known, COUNT);
     PyObject *names = names_on(device, operation);
     if (names)
         PyErr_Format(PyExc_ValueError, "method is %R: expected one of %U%s%s%s", object, names,

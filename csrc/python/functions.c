@@ -49,14 +49,16 @@
     "method : str\n"                                                                         \
     "    fused or split; on the CPU also online; on a GPU also fused_warp, fused_block and " \
     "cluster.\n"                                                                             \
-    "    auto chooses one for the shape.\n"
+    "    auto chooses one for the shape, and invariant one for the length, as in softmax.\n"
 
-#define METHOD_TEXT                                                                             \
-    "method : str\n"                                                                            \
-    "    One of methods(): naive, safe, online, fused, split or exact; on a GPU also\n"         \
-    "    fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the\n"   \
-    "    shape (see plan()). exact gives the exact results, rounded once, with the same bits\n" \
-    "    on the CPU and on a GPU; float64 has no such method.\n"
+#define METHOD_TEXT                                                                              \
+    "method : str\n"                                                                             \
+    "    One of methods(): naive, safe, online, fused, split or exact; on a GPU also\n"          \
+    "    fused_warp, fused_block, online_block, cluster and grid. auto chooses one for the\n"    \
+    "    shape (see plan()). invariant chooses one for the length of a row alone, so that a\n"   \
+    "    row has the same bits in any batch (see set_batch_invariant()). exact gives the\n"      \
+    "    exact results, rounded once, with the same bits on the CPU and on a GPU; float64 has\n" \
+    "    no such method.\n"
 
 #define DTYPE_AND_OUT                                                                            \
     "dtype : dtype, optional\n"                                                                  \
@@ -136,40 +138,45 @@
     "    A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays\n" \
     "    on a GPU give a DeviceArray.\n"
 
-#define ERRORS                                                                                   \
-    "\n"                                                                                         \
-    "Raises\n"                                                                                   \
-    "------\n"                                                                                   \
-    "AxisError\n"                                                                                \
-    "    axis is out of bounds.\n"                                                               \
-    "ValueError\n"                                                                               \
-    "    The method is unknown, or cannot run on this device or with rows of this length. The\n" \
-    "    shape of out, where or scale does not fit. An int scale is too large for a float64.\n"  \
-    "    The arrays are on different devices. out is read-only, has elements that overlap, or\n" \
-    "    comes by DLPack as a copy. out has another type than dtype. stream is given for a\n"    \
-    "    CPU array, or num_threads for a GPU array. num_threads is below 1.\n"                   \
-    "TypeError\n"                                                                                \
-    "    An array is longdouble, complex, object, string or masked. The mask is not bool.\n"     \
-    "    stream is not a CUDA stream. out is given with a JAX tracer. The result would be\n"     \
-    "    float64 in JAX without jax_enable_x64.\n"                                               \
-    "BufferError\n"                                                                              \
-    "    A DLPack capsule was used already, or has an unknown version or device.\n"              \
-    "RuntimeError\n"                                                                             \
-    "    An array is on a GPU, but the build has no CUDA, or the machine has no driver or no\n"  \
-    "    GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow\n"   \
-    "    through this function. While another argument is converted, its code reshapes or\n"     \
-    "    moves an array that the call already took.\n"                                           \
-    "MemoryError\n"                                                                              \
-    "    There is no memory for the result or the scratch.\n"                                    \
-    "\n"                                                                                         \
-    "References\n"                                                                               \
-    "----------\n"                                                                               \
-    "M. Milakov and N. Gimelshein, Online normalizer calculation for softmax,\n"                 \
-    "arXiv:1805.02867 (2018): naive, safe and online are its algorithms 1 to 3 (pages 2 and\n"   \
-    "3), split is its section 3.1 (page 4).\n"                                                   \
-    "\n"                                                                                         \
-    "Examples\n"                                                                                 \
-    "--------\n"                                                                                 \
+/* Of functions with `out`. */
+#define VALUE_ERRORS_OF_OUT                                                                     \
+    "    out has another shape than the result, or another type than dtype. It is read-only,\n" \
+    "    has elements that overlap, or comes by DLPack as a copy.\n"
+#define TYPE_ERRORS_OF_OUT "    out is given with a JAX tracer.\n"
+
+#define ERRORS(values_of_out, types_of_out)                                                        \
+    "\n"                                                                                           \
+    "Raises\n"                                                                                     \
+    "------\n"                                                                                     \
+    "AxisError\n"                                                                                  \
+    "    axis is out of bounds.\n"                                                                 \
+    "ValueError\n"                                                                                 \
+    "    The method is unknown, or cannot run on this device or with rows of this length. The\n"   \
+    "    shape of where or scale does not fit. An int scale is too large for a float64. The\n"     \
+    "    arrays are on different devices. stream is given for a CPU array, or num_threads for a\n" \
+    "    GPU array. num_threads is below 1.\n" values_of_out                                       \
+    "TypeError\n"                                                                                  \
+    "    An array is longdouble, complex, object, string or masked. The mask is not bool.\n"       \
+    "    stream is not a CUDA stream. The result would be float64 in JAX without\n"                \
+    "    jax_enable_x64.\n" types_of_out                                                           \
+    "BufferError\n"                                                                                \
+    "    A DLPack capsule was used already, or has an unknown version or device.\n"                \
+    "RuntimeError\n"                                                                               \
+    "    An array is on a GPU, but the build has no CUDA, or the machine has no driver or no\n"    \
+    "    GPU. CUDA reports an error. A tensor has a tangent, or a gradient that cannot flow\n"     \
+    "    through this function. The code of another argument, such as its __array__, reshapes\n"   \
+    "    or moves an array that the call has already taken.\n"                                     \
+    "MemoryError\n"                                                                                \
+    "    There is no memory for the result or the scratch.\n"                                      \
+    "\n"                                                                                           \
+    "References\n"                                                                                 \
+    "----------\n"                                                                                 \
+    "M. Milakov and N. Gimelshein, Online normalizer calculation for softmax,\n"                   \
+    "arXiv:1805.02867 (2018): naive, safe and online are its algorithms 1 to 3 (pages 2 and\n"     \
+    "3), split is its section 3.1 (page 4).\n"                                                     \
+    "\n"                                                                                           \
+    "Examples\n"                                                                                   \
+    "--------\n"                                                                                   \
     ">>> import onsoftmax as ons\n"
 
 /* Calls the operator that a ByOperator names, or raises its exception. It drops the ByOperator. */
@@ -187,10 +194,10 @@ static PyObject *call_operator(PyObject *self, PyObject *by_operator, const char
     return made;
 }
 
-#define REST_OF_ROW(returns) KINDS returns ERRORS
-#define REST_OF_VALUE(returns) KINDS returns ERRORS
-#define REST_OF_PAIR(returns) KINDS returns ERRORS
-#define REST_OF_GRADIENT(returns) KINDS returns ERRORS
+#define REST_OF_ROW(returns) KINDS returns ERRORS(VALUE_ERRORS_OF_OUT, TYPE_ERRORS_OF_OUT)
+#define REST_OF_VALUE(returns) KINDS returns ERRORS("", "")
+#define REST_OF_PAIR(returns) REST_OF_VALUE(returns)
+#define REST_OF_GRADIENT(returns) REST_OF_ROW(returns)
 #define REST_OF_TOPK(returns) returns
 #define CALL_OF_ROW ons_call
 #define CALL_OF_VALUE ons_call
@@ -234,8 +241,8 @@ static const char sums_doc[] =
     "The result is float64. Its shape is the rows' shape, followed by 5. merge takes it. The\n"
     "place where a row is cut does not change the bits.";
 static const char gradient_sums_doc[] =
-    "gradient_sums($module, grad, output, /, axis=-1, *, operation='softmax_backward', "
-    "stream=None, num_threads=None)\n--\n\n"
+    "gradient_sums($module, grad, output, /, axis=-1, *, method='auto', "
+    "operation='softmax_backward', stream=None, num_threads=None)\n--\n\n"
     "Adds up each row for the gradient of an operation. The result is float64. Its shape is\n"
     "the rows' shape, followed by 2: the sum, and the rest that rounding removed from it.";
 static const char gradient_finish_doc[] =

@@ -19,6 +19,16 @@ static PyObject *get_num_threads(PyObject *self, PyObject *Py_UNUSED(none)) {
     return PyLong_FromLong(((ons_module *)PyModule_GetState(self))->num_threads);
 }
 
+static PyObject *set_batch_invariant(PyObject *Py_UNUSED(self), PyObject *invariant) {
+    if (!PyBool_Check(invariant))
+        return PyErr_Format(PyExc_TypeError, "invariant is %R: expected a bool", invariant);
+    return PyBool_FromLong(ons_set_batch_invariant(invariant == Py_True));
+}
+
+static PyObject *get_batch_invariant(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none)) {
+    return PyBool_FromLong(ons_batch_invariant());
+}
+
 static PyObject *isa_names(void) {
     PyObject *names = PyList_New(0);
     for (const char *const *name = ons_isa_available(); names && *name; name++) {
@@ -74,10 +84,11 @@ static PyObject *caches(void) {
 
 static PyObject *show(PyObject *self, PyObject *Py_UNUSED(none)) {
     ons_module *module = PyModule_GetState(self);
-    return Py_BuildValue("{s:s,s:N,s:i,s:i,s:N,s:N,s:s}", "isa", ons_isa_selected(),
+    return Py_BuildValue("{s:s,s:N,s:i,s:i,s:O,s:N,s:N,s:s}", "isa", ons_isa_selected(),
                          "isa_available", isa_names(), "num_threads", module->num_threads,
-                         "processors", ons_processors(), "caches", caches(), "cuda", cuda_found(),
-                         "compiler", __VERSION__);
+                         "processors", ons_processors(), "batch_invariant",
+                         ons_batch_invariant() ? Py_True : Py_False, "caches", caches(), "cuda",
+                         cuda_found(), "compiler", __VERSION__);
 }
 
 PyDoc_STRVAR(
@@ -108,6 +119,39 @@ PyDoc_STRVAR(get_doc,
              "set_num_threads sets it. Before that it comes from the environment variable\n"
              "ONSOFTMAX_NUM_THREADS. Without this variable it is the number of processors that\n"
              "affinity and cgroup quota allow.");
+PyDoc_STRVAR(
+    set_invariant_doc,
+    "set_batch_invariant($module, invariant, /)\n--\n\n"
+    "Whether calls without a method take ``method='invariant'``. Returns the setting before.\n"
+    "\n"
+    "A row then has the same bits in a batch of any size, at any place in it, along any axis,\n"
+    "whatever the strides and the alignment. So each function takes a method that depends on\n"
+    "the row's length, the types and the kind of device alone. Some shapes take longer on a\n"
+    "GPU (docs/contract.md). Nothing changes on the CPU, where all results have this\n"
+    "property.\n"
+    "\n"
+    "The setting belongs to the process and counts when a call runs, in every thread. So it\n"
+    "also reaches programs that torch.compile or jax.jit compiled before, backward steps, and\n"
+    "Dask's tasks in this process. It does not reach a CUDA graph that was captured before.\n"
+    "The environment variable ONSOFTMAX_BATCH_INVARIANT=1 sets it at the first import, in all\n"
+    "processes that inherit the variable. A call that names its method keeps that method.\n"
+    "\n"
+    "invariant is a bool; anything else raises TypeError.\n"
+    "\n"
+    "Examples\n"
+    "--------\n"
+    ">>> import onsoftmax as ons\n"
+    ">>> before = ons.set_batch_invariant(True)\n"
+    ">>> ons.plan((1, 4096), device=\"H100\").method, ons.plan((8192, 4096), "
+    "device=\"H100\").method\n"
+    "('fused_block', 'fused_block')\n"
+    ">>> ons.set_batch_invariant(before)\n"
+    "True\n");
+PyDoc_STRVAR(get_invariant_doc,
+             "get_batch_invariant($module, /)\n--\n\n"
+             "Whether calls without a method take ``method='invariant'``. set_batch_invariant\n"
+             "sets it. Before that it comes from the environment variable\n"
+             "ONSOFTMAX_BATCH_INVARIANT, 0 or 1. Without this variable it is False.");
 PyDoc_STRVAR(show_doc,
              "config($module, /)\n--\n\n"
              "The facts of the build and of this machine as a dict: see onsoftmax.show_config.");
@@ -128,6 +172,8 @@ static PyMethodDef functions[] = {
     {"as_numpy", ons_as_numpy, METH_O, as_numpy_doc},
     {"set_num_threads", set_num_threads, METH_O, set_doc},
     {"get_num_threads", get_num_threads, METH_NOARGS, get_doc},
+    {"set_batch_invariant", set_batch_invariant, METH_O, set_invariant_doc},
+    {"get_batch_invariant", get_batch_invariant, METH_NOARGS, get_invariant_doc},
     {"config", show, METH_NOARGS, show_doc},
     {"pair_of", ons_call_pair_of, METH_VARARGS, ons_pair_of_doc},
     {"pair_merge", ons_call_pair_merge, METH_VARARGS, ons_pair_merge_doc},
@@ -158,6 +204,16 @@ static int take_environment(ons_module *module) {
             return -1;
         }
         module->num_threads = count < 1024 ? (int)count : 1024;
+    }
+    const char *invariant = getenv("ONSOFTMAX_BATCH_INVARIANT");
+    if (invariant && *invariant) {
+        const bool is_set = strcmp(invariant, "1") == 0;
+        if (!is_set && strcmp(invariant, "0") != 0) {
+            PyErr_Format(PyExc_ValueError, "ONSOFTMAX_BATCH_INVARIANT is '%s': expected 0 or 1",
+                         invariant);
+            return -1;
+        }
+        ons_set_batch_invariant(is_set);
     }
     return 0;
 }

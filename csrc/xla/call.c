@@ -44,7 +44,7 @@ static bool take_names(const xla_text *operation, const xla_text *method, ons_xl
         if (is(operation, ons_operations[i].name)) found = i;
     if (found < 0) return false;
     call->problem.operation = (ons_operation)found;
-    for (int i = ONS_METHOD_AUTO; i < ONS_METHOD_COUNT; i++)
+    for (int i = ONS_METHOD_INVARIANT; i < ONS_METHOD_COUNT; i++)
         if (is(method, ons_method_name((ons_method)i))) {
             call->method = (ons_method)i;
             return true;

@@ -54,7 +54,8 @@ def add(commands: Any) -> None:
         "--operation",
         metavar="O",
         help=f"one of {', '.join(OPERATIONS)} (default: softmax, or softmax_topk with -k); "
-        "a gradient first takes the row's softmax or log_softmax; its methods are online, fused and split",
+        "for a gradient, explain first computes the softmax or log_softmax of the row. A gradient has the "
+        "methods online, fused and split",
     )
     option("-k", type=int, metavar="K", help="shows softmax_topk with the K largest, by online or split")
     option(

@@ -46,7 +46,11 @@ def add(commands: Any) -> None:
     option("-k", type=int, required=True, metavar="K", help="elements to return per row")
     option("--axis", type=int, default=-1, metavar="A", help="the axis that forms a row (default: -1)")
     option("--log", action="store_true", help="prints the logarithms of the probabilities")
-    option("--method", default="auto", help="auto (the default), online or split")
+    option(
+        "--method",
+        default="auto",
+        help="auto (the default), invariant, online, split or exact (not for float64)",
+    )
     option(
         "--scale", type=parse_scale, default=1.0, metavar="S", help="multiplies the input first (default: 1)"
     )

@@ -57,10 +57,11 @@ class Call:
         self.dtype = None if dtype is None else self.meta.dtype
         self.keywords = {"axis": self.axis, "num_threads": num_threads, **numbers}
         self.cut = [dim for dim in self.axis if x.numblocks[dim] > 1]
-        if self.cut and method not in ("auto", "exact"):
+        if self.cut and method not in ("auto", "invariant", "exact"):
             raise ValueError(
                 f"method is {method!r}, and the rows lie in {x.numblocks[self.cut[0]]} chunks along axis "
-                f"{self.cut[0]}: expected 'auto' or 'exact', or an array that is rechunked to one chunk there"
+                f"{self.cut[0]}: expected 'auto', 'invariant' or 'exact', or an array that is rechunked to "
+                "one chunk there"
             )
 
     def rows(self) -> _Array:

@@ -32,10 +32,11 @@ def check_parts(array: Array, call: Call, where: Any, scale: Any) -> None:
             f"axis_name is given, and the rows of an array of {np.ndim(array)} dimensions run along "
             f"{len(call.axes)} axes: expected one axis, along which the rows are cut"
         )
-    if where is not None or scale is not None or call.scale_by != 1 or call.method != "auto":
+    named = call.method not in ("auto", "invariant")
+    if where is not None or scale is not None or call.scale_by != 1 or named:
         raise ValueError(
-            "axis_name is given together with where, scale or method: expected only axis, dtype and "
-            "num_threads beside it"
+            "axis_name is given together with where, scale or a method's name: expected only axis, dtype, "
+            "num_threads and the methods 'auto' and 'invariant' beside it"
         )
 
 

@@ -39,8 +39,10 @@ class Call(NamedTuple):
     sorted: bool = True
 
     def again(self, operation: str, dtype: Any) -> Call:
-        """The call of another operation on the same rows, which chooses its own method."""
-        return self._replace(operation=operation, dtype=dtype, given=dtype, method="auto")
+        """The call of another operation on the same rows, which chooses its own method. invariant is a
+        promise for the gradient too."""
+        method = self.method if self.method == "invariant" else "auto"
+        return self._replace(operation=operation, dtype=dtype, given=dtype, method=method)
 
     def shape(self, x: Array, along: int) -> tuple[int, ...]:
         """The array's shape, with another length along the axes."""

@@ -27,8 +27,11 @@ class Call:
         self.nones = (None,) * (1 + len(saved) - arrays)  # the gradients of axes, mask and scale
 
     def again(self, name: str, *arrays: Tensor, dtype: torch.dtype | None = None) -> Any:
-        """Calls an operator on rows like the call's."""
+        """Calls an operator on rows like the call's. A named method counts for the call alone, but invariant
+        is a promise for the gradient too."""
         same = {key: self.keywords[key] for key in ("scale_by", "num_threads") if key in self.keywords}
+        if self.keywords.get("method") == "invariant":
+            same["method"] = "invariant"
         return again[name](*arrays, self.axes, self.where, self.scale, dtype=dtype, **same)
 
     def scaled(self, x: Tensor) -> Tensor:

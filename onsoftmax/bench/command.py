@@ -138,8 +138,8 @@ def _methods(text: str, device: str, operation: Any) -> list[str]:
     known: list[str] = [method.name for method in methods(device, operation=operation)]
     wanted = known if text == "all" else [name for name in text.split(",") if name and name != "auto"]
     for name in wanted:
-        if name not in known:
-            raise CommandError(f"--methods {name}: {operation} on {device} has {', '.join(known)}")
+        if name not in ("invariant", *known):
+            raise CommandError(f"--methods {name}: {operation} on {device} has invariant, {', '.join(known)}")
     return wanted
 
 

@@ -407,8 +407,8 @@ def test_outputs_that_cannot_be_written(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--method", "nope"], "expected one of " + ", ".join(["auto", *CPU_METHODS])),
-        (["--method", "cluster"], "use one of auto, naive"),
+        (["--method", "nope"], "expected one of " + ", ".join(["auto", "invariant", *CPU_METHODS])),
+        (["--method", "cluster"], "use one of auto, invariant, naive"),
         (["--axis", "2"], "axis 2 is out of bounds"),
         (["--axis", "0,0"], "axis 0 is given twice"),
         (["--axis", "0,-2"], "axis"),

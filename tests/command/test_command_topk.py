@@ -86,7 +86,7 @@ def test_special_rows(capsys, tmp_path):
             ["-k", 1, "--scale", "nan"],
             "argument --scale: 'nan' is not a scale: expected a finite number",
         ),
-        (ROW, ["-k", 1, "--method", "foo"], "'foo': expected one of auto, online, split"),
+        (ROW, ["-k", 1, "--method", "foo"], "'foo': expected one of auto, invariant, online, split"),
         (ROW, ["-k", 1, "--output", "nowhere/top.npz"], "nowhere/top.npz: No such file"),
         (np.float64(3), ["-k", 1], "has no dimension"),
         (np.zeros(3, complex), ["-k", 1], "in.npy: dtype complex128 is not supported"),

@@ -331,7 +331,10 @@ def test_bench_draws_a_chart(quick, capsys, tmp_path):
         (["--against", "triton"], "on another device"),
         (["--against", "scipy", "--operation", "softmax_topk"], "it has no softmax_topk): on cpu there are"),
         (["--methods", "grid"], "--methods grid"),
-        (["--methods", "safe", "--operation", "softmax_backward"], "on cpu has online, fused, split"),
+        (
+            ["--methods", "safe", "--operation", "softmax_backward"],
+            "on cpu has invariant, online, fused, split",
+        ),
         (["--operation", "normalizer"], "--operation"),
         (["-k", "2"], "-k 2: softmax takes no k"),
         (["--operation", "softmax_topk", "-k", "5", "--shape", "3x4"], "k is 5: expected 1 to 4"),

@@ -18,7 +18,7 @@
         }                                                            \
     } while (0)
 
-static double uniform(void) { /* xorshift64*: Vigna, arXiv 1402.6246 */
+static inline double uniform(void) { /* xorshift64*: Vigna, arXiv 1402.6246 */
     static uint64_t state = 20250123;
     state ^= state >> 12;
     state ^= state << 25;

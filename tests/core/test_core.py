@@ -186,3 +186,13 @@ def test_instructions_an_element(folder):
         if count > budget[compiler][name] * (1 + TOLERANCE)
     ]
     assert not beyond, "\n".join(beyond)
+
+
+def test_plans_of_invariant(folder):
+    """On every GPU that can be named, what sets the order of a row's sum depends on N and the types alone."""
+    try:
+        program = core.build("invariant_plans", folder, flags=FLAGS)
+    except core.Missing as missing:
+        core.skip(missing)
+    said, status = core.run(program)
+    assert status == 0 and said.split()[-1] == "passed", said

@@ -188,6 +188,15 @@ def test_exact_of_cut_rows(rng):
         x, where = np.tile(x, 50)[:, :1000], np.tile(where, 50)[:, :1000]
 
 
+def test_invariant(rng):
+    """The bits of auto, whether rows are cut or not."""
+    x = rng.standard_normal((6, 100)).astype("float32")
+    for chunks in ((2, 100), (6, 33)):
+        chunked = da.from_array(x, chunks=chunks)
+        for function in (module.softmax, module.log_softmax, module.logsumexp):
+            assert same_bits(function(chunked, method="invariant").compute(), function(chunked).compute())
+
+
 # ---------------------------------------------------------------- what is refused, when the graph is built
 
 
@@ -195,11 +204,11 @@ WRONG = [
     (dict(axis=2), IndexError, "axis 2 is out of bounds"),
     (dict(axis="a"), TypeError, "axis is 'a'"),
     (dict(axis=True), TypeError, "axis is True"),
-    (dict(method="x"), ValueError, "expected one of auto, naive"),
+    (dict(method="x"), ValueError, "expected one of auto, invariant, naive"),
     (
         dict(method="safe"),
         ValueError,
-        "'safe', and the rows lie in 2 chunks along axis 1: expected 'auto' or 'exact'",
+        "'safe', and the rows lie in 2 chunks along axis 1: expected 'auto', 'invariant' or 'exact'",
     ),
     (dict(dtype="int32"), TypeError, "dtype is int32"),
     (

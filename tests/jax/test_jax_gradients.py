@@ -174,3 +174,16 @@ def test_vmap_of_a_scale_alone():
     scale = jnp.float32([0.5, 2])
     right = jnp.stack([ons.softmax(jnp.asarray(X), scale=each) for each in scale])
     assert same(jax.vmap(lambda s: ons.softmax(X, scale=s))(scale), right)
+
+
+def test_invariant_counts_for_the_backward_step():
+    """Another method's name counts for the forward step alone."""
+    for call, steps in (
+        (ons.softmax, 2),
+        (ons.log_softmax, 2),
+        (ons.logsumexp, 2),
+        (lambda x, **how: ons.softmax_topk(x, 2, **how).values, 3),
+    ):
+        for method, count in (("invariant", steps), ("split", 1)):
+            program = jax.make_jaxpr(jax.grad(lambda x, f=call, m=method: f(x, method=m).sum()))(X[0, 0])
+            assert str(program).count(method) == count, (method, program)

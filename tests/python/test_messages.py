@@ -40,29 +40,33 @@ MISTAKES = [
     (
         lambda: ons.softmax(x, method="flash"),
         ValueError,
-        "'flash': expected one of auto, naive, safe, online",
+        "'flash': expected one of auto, invariant, naive, safe, online",
     ),
     (lambda: ons.softmax(x, method=""), ValueError, "method is '': expected one of auto"),
     (
         lambda: ons.softmax_topk(x, 2, method="cluster"),
         ValueError,
-        "is on the CPU: use one of auto, online, split",
+        "is on the CPU: use one of auto, invariant, online, split",
     ),
     (
         lambda: ons.softmax_topk(x, 2, method="grid"),
         ValueError,
         "method 'grid' cannot compute softmax_topk: use",
     ),
-    (lambda: ons.softmax_topk(x, 2, method="foo"), ValueError, "'foo': expected one of auto, online, split"),
+    (
+        lambda: ons.softmax_topk(x, 2, method="foo"),
+        ValueError,
+        "'foo': expected one of auto, invariant, online, split",
+    ),
     (
         lambda: ons.softmax_backward(x, x, method="safe"),
         ValueError,
-        "method 'safe' cannot compute softmax_backward: use one of auto, online, fused, split",
+        "method 'safe' cannot compute softmax_backward: use one of auto, invariant, online, fused, split",
     ),
     (
         lambda: ons.plan((64, 50257), operation="softmax_backward", device="H200", method="online"),
         ValueError,
-        "method 'online' cannot compute softmax_backward on a GPU: use one of auto, split, cluster",
+        "'online' cannot compute softmax_backward on a GPU: use one of auto, invariant, split, cluster",
     ),
     (lambda: ons.softmax_backward(x, x + 0j), TypeError, "output: dtype complex64 is not supported"),
     (lambda: ons.softmax_backward(x + 0j, x), TypeError, "grad: dtype complex64 is not supported"),
@@ -168,7 +172,7 @@ MISTAKES = [
     (
         lambda: ons.plan((1, 2**19), method="fused_block", device="H100"),
         ValueError,
-        "and these rows have 524288: use one of auto, naive, safe, online, split, exact, cluster, grid",
+        "rows have 524288: use one of auto, invariant, naive, safe, online, split, exact, cluster, grid",
     ),
 ]
 

@@ -43,6 +43,8 @@ names: list[str] = [method.name for method in ons.methods("cpu")]
 reason: str = ons.plan((3, 4), dtype=np.float32).reason
 threads: int = ons.get_num_threads()
 ons.set_num_threads(threads)
+before: bool = ons.set_batch_invariant(ons.get_batch_invariant())
+state: NDArray[np.float64] = ons.normalizer(np.zeros(3), method="invariant").packed
 config = ons.show_config()
 
 
@@ -66,6 +68,7 @@ ons.softmax(np.zeros(3), axis="last")
 ons.softmax(np.zeros(3), axes=0)
 ons.softmax()
 ons.set_num_threads("two")
+ons.set_batch_invariant(1)
 reason: int = ons.plan((3, 4)).reason
 """
 
@@ -96,7 +99,7 @@ def test_users_code_passes_mypy(run_mypy):
 def test_mypy_finds_mistakes(run_mypy):
     done = run_mypy(WRONG)
     lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
-    assert lines == {6, 7, 8, 9, 10, 11}, done.stdout
+    assert lines == {6, 7, 8, 9, 10, 11, 12}, done.stdout
 
 
 @needs_no_sanitizer

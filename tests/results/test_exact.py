@@ -133,7 +133,7 @@ def test_masks_and_scales_of_rows_in_parts(rng):
 def test_what_rows_in_parts_refuse():
     x = np.float32([1, 2])
     row = ons.normalizer(x, method="exact")
-    with pytest.raises(ValueError, match="method is 'fused': expected 'auto' or 'exact'"):
+    with pytest.raises(ValueError, match="method is 'fused': expected 'auto', 'invariant' or 'exact'"):
         ons.normalizer(x, method="fused")
     with pytest.raises(ValueError, match="other has method 'auto': expected this Normalizer's method"):
         row.merge(ons.normalizer(x))

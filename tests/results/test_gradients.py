@@ -95,7 +95,7 @@ def test_what_is_refused(forward, backward):
     with pytest.raises(ValueError, match=r"grad has shape \(3,\): expected \(2, 3\)"):
         backward(np.ones(3), y)
     for method in ("naive", "safe"):
-        names = "use one of auto, online, fused, split"
+        names = "use one of auto, invariant, online, fused, split"
         with pytest.raises(ValueError, match=rf"method '{method}' cannot compute {name}: {names}"):
             backward(y, y, method=method)
     with pytest.raises(ValueError, match="method 'cluster' runs only on CUDA arrays"):

@@ -78,7 +78,7 @@ def test_methods_of_other_devices():
 
 def test_the_types_have_all_names():
     methods = typing.get_args(_types.MethodName)
-    assert methods == ("auto", *(method.name for method in ons.methods()))
+    assert methods == ("auto", "invariant", *(method.name for method in ons.methods()))
     with pytest.raises(ValueError, match="expected one of") as raised:
         ons.methods(operation="none")
     assert set(str(raised.value).partition("one of ")[2].split(", ")) == {

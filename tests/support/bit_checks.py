@@ -19,7 +19,7 @@ from support import DTYPES, STABLE_METHODS, bits, lay_out, same_bits
 import onsoftmax as ons
 
 LENGTHS = [1, 2, 3, 5, 8, 11, 16, 17, 24, 31, 33, 64, 65, 100, 128, 130, 257, 520, 2049]
-MERGING = ["auto", "online", "split"]
+MERGING = ["auto", "invariant", "online", "split"]
 
 
 def largest(**keywords):
@@ -32,13 +32,16 @@ def pairs(x, axis, **keywords):
 
 
 FUNCTIONS = {
-    "softmax": (ons.softmax, [*STABLE_METHODS, "auto"]),
-    "log_softmax": (ons.log_softmax, [*STABLE_METHODS, "auto"]),
-    "logsumexp": (lambda x, axis, **more: ons.logsumexp(x, axis, keepdims=True, **more), STABLE_METHODS),
+    "softmax": (ons.softmax, [*STABLE_METHODS, "auto", "invariant"]),
+    "log_softmax": (ons.log_softmax, [*STABLE_METHODS, "auto", "invariant"]),
+    "logsumexp": (
+        lambda x, axis, **more: ons.logsumexp(x, axis, keepdims=True, **more),
+        [*STABLE_METHODS, "auto", "invariant"],
+    ),
     "softmax_topk": (lambda *a, **b: largest()(*a, **b).values, MERGING),
     "log_softmax_topk": (lambda *a, **b: largest(log=True)(*a, **b).values, MERGING),
     "indices of softmax_topk": (lambda *a, **b: largest()(*a, **b).indices, MERGING),
-    "normalizer": (pairs, [None]),
+    "normalizer": (pairs, ["auto", "invariant"]),
     "softmax_backward": (ons.softmax_backward, [*MERGING, "fused"]),
     "log_softmax_backward": (ons.log_softmax_backward, [*MERGING, "fused"]),
 }
@@ -85,7 +88,7 @@ def difference(seed):
     rows = int(rng.choice([2, 3, 5, 6, 9, 17, 40]))
     arrays = operands(rng, name, (rows, N), dtype)
     method = methods[rng.integers(len(methods))]
-    options = {} if method is None else {"method": str(method)}
+    options = {"method": str(method)}
     masks, scales = None, None
     if rng.random() < 0.3:
         masks = rng.random((rows, N)) < rng.choice([0.3, 0.9])

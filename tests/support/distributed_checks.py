@@ -85,6 +85,18 @@ def check_exact_bits_of(x, axis):
             assert_same_bits(y, wanted, name, x.dtype, axis, cuts, "exact")
 
 
+def check_invariant_of(x):
+    """On the CPU all methods have the same bits, in the backward step too."""
+    found = []
+    for method in ("auto", "invariant"):
+        part = x.clone().requires_grad_()
+        y = distributed.softmax(part, method=method)
+        y.backward(x)
+        found.append((y.detach(), part.grad))
+    for made, wanted in zip(*found, strict=True):
+        assert_same_bits(made, wanted, x.dtype, "invariant")
+
+
 def with_special_rows(x):
     """x with NaN, inf and -inf, each in one place of a row, and with a row of -inf alone."""
     x[0, 3], x[1, -2], x[2, 0], x[3] = torch.nan, torch.inf, -torch.inf, -torch.inf
@@ -98,6 +110,7 @@ def check_smoke():
     check_exact_bits_of(with_special_rows(rows((6, 777), torch.float32)), -1)
     check_exact_bits_of(rows((300, 9), torch.bfloat16, 30.0, 1000.0), 0)
     check_gradients_of(rows((5, 100), torch.float64), -1)
+    check_invariant_of(rows((5, 100), torch.float32))
     check_hessian_of(rows((2, 4), torch.float64, 1.0), -1)
 
 
@@ -280,7 +293,7 @@ def check_refused():
     )
     assert_raises(TypeError, "axis is None: expected an int", lambda: distributed.softmax(x, axis=None))
     assert_raises(IndexError, "axis 2 is out of bounds", lambda: distributed.softmax(x, axis=2))
-    words = "method is 'split': expected 'auto' or 'exact'"
+    words = "method is 'split': expected 'auto', 'invariant' or 'exact'"
     assert_raises(ValueError, words, lambda: distributed.softmax(x, method="split"))
     assert_raises(TypeError, "complex64", lambda: distributed.softmax(x.to(torch.complex64)))
     if RANKS == 1:

@@ -33,7 +33,7 @@ METHODS = (
 )
 STABLE_METHODS = METHODS[1:]
 NAMED_METHODS = STABLE_METHODS[:-1]  # each of these gives a row the same bits in every call
-ANY_LENGTH = ("naive", "safe", "online", "split", "auto")
+ANY_LENGTH = ("naive", "safe", "online", "split", "auto", "invariant")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NARROW_DTYPES = DTYPES[:2]
 WIDE_DTYPES = DTYPES[2:]

@@ -99,7 +99,7 @@ def is_wrong(seed):
     dtype = INPUT_DTYPES[rng.integers(len(INPUT_DTYPES))]
     values = random_values(rng, random_shape(rng), dtype)
     x = random_layout(rng, values)
-    axis, method = random_axis(rng, x.ndim), str(rng.choice([*STABLE_METHODS, "auto"]))
+    axis, method = random_axis(rng, x.ndim), str(rng.choice([*STABLE_METHODS, "auto", "invariant"]))
     keywords = {"method": method, "num_threads": int(rng.integers(1, 4))}
     result_dtype = x.dtype.newbyteorder("=") if dtype.kind not in "ib" else np.dtype(float)
     if rng.random() < 0.25:

@@ -63,7 +63,7 @@ def native(x):
 def method_of(rng, operation, x):
     without = {"naive", "exact"} if oracle.compute_type(native(x).dtype) == np.float64 else {"naive"}
     known = {m.name for m in ons.methods("cpu", operation=operation)}
-    return str(rng.choice(["auto", *sorted(known - without)]))
+    return str(rng.choice(["auto", "invariant", *sorted(known - without)]))
 
 
 def logarithms(seed, operation):

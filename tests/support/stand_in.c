@@ -47,6 +47,8 @@ enum { OUT_OF_MEMORY = 2, GPUS = 2, EVENTS = 64 };
 SHOWN long stand_in_live, stand_in_runs, stand_in_workspaces;
 SHOWN int stand_in_count_status, stand_in_gpu, stand_in_gpu_of_memory;
 SHOWN void *stand_in_stream;
+SHOWN const char *stand_in_method;
+SHOWN int stand_in_form;
 SHOWN int stand_in_orders;
 SHOWN void *stand_in_first[EVENTS], *stand_in_then[EVENTS];
 SHOWN const char *stand_in_architectures = "90";
@@ -139,6 +141,8 @@ ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *
     ons_plan on_cpu;
     stand_in_gpu = problem->gpu;
     stand_in_stream = problem->stream;
+    stand_in_method = ons_method_name(plan->method);
+    stand_in_form = plan->form;
     stand_in_runs++;
     stand_in_workspaces += workspace != NULL;
     if (plan->workspace_bytes > 0) memset(workspace, 255, (size_t)plan->workspace_bytes);

@@ -330,6 +330,42 @@ def check_operands():
     )
 
 
+def check_batch_invariant():
+    """The method that runs, and whether in the column form: by auto, by invariant, and by the setting."""
+    long, short = Interface(np.linspace(-4, 4, 16384, dtype=np.float32)[None]), Interface(X[0].repeat(100, 0))
+    few = Interface(np.linspace(-4, 4, 400, dtype=np.float32)[None])
+    row = ons.Normalizer.empty((1,), like=long, method="invariant")
+    calls = [
+        (lambda **how: ons.softmax(long, **how), ("cluster", 0), ("fused_block", 0)),
+        (lambda **how: ons.log_softmax(long, **how), ("cluster", 0), ("fused_block", 0)),
+        (lambda **how: ons.logsumexp(long, **how), ("cluster", 0), ("fused_block", 0)),
+        (lambda **how: ons.normalizer(long, **how), ("cluster", 0), ("fused_block", 0)),
+        (lambda **how: ons.Normalizer.empty((1,), like=long, **how).update(long), ("cluster", 0),
+         ("fused_block", 0)),
+        (lambda **how: ons.softmax_topk(few, 50, **how), ("fused_block", 0), ("fused_warp", 0)),
+        (lambda **how: ons.softmax(short, 0, **how), ("fused_block", 1), ("fused_warp", 0)),
+        (lambda **how: ons.softmax_backward(short, short, 0, **how), ("split", 1), ("fused_warp", 0)),
+        (lambda **how: _core.gradient_sums(short, short, 0, **how), ("split", 1), ("split", 0)),
+    ]  # fmt: skip
+
+    def taken(call, **how):
+        call(**how)
+        return asked("method", ctypes.c_char_p).value.decode(), asked("form", ctypes.c_int).value
+
+    for i, (call, by_auto, by_invariant) in enumerate(calls):
+        assert taken(call) == by_auto, (i, taken(call))
+        assert taken(call, method="invariant") == by_invariant, (i, taken(call, method="invariant"))
+        assert ons.set_batch_invariant(True) is False
+        try:
+            assert taken(call) == by_invariant, (i, taken(call))
+            assert taken(call, method="auto") == by_invariant
+        finally:
+            assert ons.set_batch_invariant(False) is True
+    assert taken(lambda: row.update(long)) == ("fused_block", 0)
+    found = ons.softmax_topk(few, 50, method="invariant", return_normalizer=True)
+    assert found.normalizer.method == "invariant"
+
+
 def check_alignment():
     """An unaligned element would stop the GPU, or be another element."""
     memory = np.zeros(8 * 34 + 8, np.uint8)

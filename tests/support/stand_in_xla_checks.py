@@ -166,6 +166,23 @@ def check_scratch():
     assert "fused_warp" in xla.errors[-1] and "too long" in xla.errors[-1]
 
 
+def check_batch_invariant():
+    """The setting counts when a compiled program runs."""
+
+    def taken(**attributes):
+        x = np.linspace(-3, 3, 16384, dtype=np.float32)[None]
+        assert XLA().call([x], [np.empty_like(x)], operation="softmax", **attributes) is None
+        return asked("method", ctypes.c_char_p).value.decode()
+
+    assert taken() == "cluster" and taken(method="invariant") == "fused_block"
+    before = ons.set_batch_invariant(True)
+    try:
+        assert taken() == "fused_block" and taken(method="cluster") == "cluster"
+    finally:
+        ons.set_batch_invariant(before)
+    assert taken() == "cluster"
+
+
 def check_states_of_parts():
     states = np.empty((3, 4, 1, 2, 10), np.uint32)
     for part in range(2):
@@ -199,6 +216,7 @@ def check_other_frames():
 
 check_the_stream_and_the_gpu()
 check_scratch()
+check_batch_invariant()
 check_states_of_parts()
 check_other_frames()
 print("done")

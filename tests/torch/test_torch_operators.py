@@ -407,3 +407,28 @@ def test_errors():
     ]:
         with pytest.raises(error, match=words):
             call()
+
+
+def test_invariant_counts_for_the_backward_step():
+    """Another method's name counts for the forward step alone."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, given=(), keywords=None):
+            if function.namespace == "onsoftmax":
+                found.append((keywords or {}).get("method", "auto"))
+            return function(*given, **(keywords or {}))
+
+    x, found = torch.randn(3, 8, requires_grad=True), []
+    for call, steps in (
+        (ons.softmax, 2),
+        (ons.log_softmax, 2),
+        (ons.logsumexp, 2),
+        (lambda x, **how: ons.softmax_topk(x, 2, **how).values, 3),
+        (lambda x, **how: ons.softmax_backward(x, x.detach(), **how), 2),
+    ):
+        for method, again in (("invariant", "invariant"), ("split", "auto"), ("auto", "auto")):
+            found.clear()
+            with Calls():
+                call(x, method=method).sum().backward()
+            assert found == [method, *[again] * (steps - 1)], (found, method)
