@@ -18,7 +18,7 @@
 template <typename Ops, typename Rows, typename Team, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
-    await_inputs<Ops>(args);
+    await_earlier_work();
     Team team;
     held<Ops, Rows, K>(args, team);
 }

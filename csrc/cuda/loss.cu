@@ -65,7 +65,6 @@ __device__ inline double sum_of_rows(int64_t rows, Visit visit) {
 __global__ void __launch_bounds__(REDUCE_THREADS)
     divisor_kernel(int64_t rows, int64_t N, const __grid_constant__ ons_loss loss) {
     await_earlier_work();
-    let_next_start();
     auto sum_over = [&](const auto *targets) {
         auto counts = [&](int64_t target) {
             return target != loss.ignore_index && target >= 0 && target < N;

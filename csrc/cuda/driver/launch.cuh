@@ -73,14 +73,6 @@ __device__ __forceinline__ void await_earlier_work() {
 #endif
 }
 
-/* Lets the next kernel of the stream start. It must await this kernel before it reads what this one
- * writes. */
-__device__ __forceinline__ void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 /* Calls body(an integral constant equal to `value`). `value` is in the list. */
 template <int... LIST, typename Body>
 ons_status with_constant(int value, Body body) {

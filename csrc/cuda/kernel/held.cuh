@@ -20,9 +20,8 @@
  *   leaves()              whether this thread has no elements and may return
  *   writes()              whether this thread writes the one value of its row
  *   sums                  how a thread adds up its exponentials (statistic/sums.cuh)
- * A statistic may have results beside x (LEAVES_MORE): beside() finds what a row has beside its
- * elements, finish() uses it, and its leave() stores these results. It also says which earlier work
- * to await.
+ * A statistic may have results beside x (LEAVES_MORE). Its beside() then reads what a row has
+ * beside its elements, finish() uses it, and leave() stores these results.
  *
  *   CHECK_ROW             whether row() may lie after the last row
  *   ONE_REFERENCE         whether all threads of a row are one near group
@@ -31,18 +30,8 @@
 #ifndef ONS_HELD_CUH
 #define ONS_HELD_CUH
 
-#include "../driver/launch.cuh"
 #include "../rows/contiguous.cuh"
 #include "../statistic/max_sum.cuh"
-
-/* Waits for the work that the kernel's inputs come from. */
-template <typename Ops, typename Arguments>
-__device__ __forceinline__ void await_inputs(const Arguments &args) {
-    if constexpr (Ops::statistic::LEAVES_MORE)
-        Ops::statistic::await_inputs(args);
-    else
-        await_earlier_work();
-}
 
 template <typename Ops, typename Rows, int K, typename Statistic = typename Ops::statistic,
           typename Team>
@@ -54,10 +43,12 @@ __device__ __forceinline__ void held(const typename Rows::arguments &args, Team 
     const auto row = Rows::template row<Team::CHECK_ROW>(args, index);
     if (team.leaves()) return;
     auto beside = Statistic::template beside<K, STRIDE>(row, chunk);
+    if constexpr (!Team::FETCHES) beside.read_first(); /* measured: earlier is slower in a block */
     const auto tile = Statistic::as_held(row.template load<K, STRIDE>(chunk));
     [[maybe_unused]] Real x[K * Rows::V], excluded = 0;
     const auto first = Statistic::part(tile);
-    beside.after_load();
+    if constexpr (Team::FETCHES) beside.read_first();
+    beside.read();
     if constexpr (Team::FETCHES) Rows::template ahead<K>(args, index, team.warp());
     const auto own = team.near(first);
     auto store = [&](const auto &results, Real of_excluded) {

@@ -90,9 +90,11 @@ class beside_loss {
     static constexpr int V = Row::V;
 
    public:
-    /* Reads the row's target, and nothing waits for it yet. */
     __device__ beside_loss(const Row &row_, const Chunk &chunk_)
-        : row(row_), chunk(chunk_), low(0), high(0), target((int)ONS_NO_CLASS), logit(0), own(0) {
+        : row(row_), chunk(chunk_), low(0), high(0), target((int)ONS_NO_CLASS), logit(0), own(0) {}
+
+    /* Reads the row's target as it lies in memory. Nothing waits for it yet. */
+    __device__ void read_first() {
         if (row.N == 0) return; /* after the last row */
         const ons_loss &loss = row.loss();
         const int *const at = (const int *)loss.target + (row.number() << (int)loss.wide_target);
@@ -100,13 +102,12 @@ class beside_loss {
         if (loss.wide_target) high = at[1];
     }
 
-    __device__ void after_load() {
+    __device__ void read() {
         if (row.N == 0) return;
         const ons_loss &loss = row.loss();
         const int64_t read =
             loss.wide_target ? (int64_t)((uint64_t)high << 32 | (unsigned)low) : (int64_t)low;
         target = (int)ons_class_of(&loss, read, row.N);
-        if (loss.divisor) await_earlier_work();
         own = own_of<Real>(loss, row.number(), target);
         /* y may be x: the logit is read before results are stored */
         if (has_target()) logit = row.element(target);
@@ -152,13 +153,6 @@ class beside_loss {
 
 struct loss_sum : max_sum {
     static constexpr bool LEAVES_MORE = true;
-
-    /* The kernel that finds a divisor awaits all work before it, and lets this one start. Only the
-     * divisor is awaited then, when it is needed. */
-    template <typename Arguments>
-    __device__ static void await_inputs(const Arguments &args) {
-        if (!args.loss.divisor) await_earlier_work();
-    }
 
     template <int K, int STRIDE, typename Row, typename Chunk>
     __device__ static auto beside(const Row &row, const Chunk &chunk) {

@@ -19,7 +19,8 @@ struct nothing {
         return {};
     }
     __device__ nothing value() const { return {}; }
-    __device__ void after_load() const {}
+    __device__ void read_first() const {}
+    __device__ void read() const {}
 };
 
 /* The base of a statistic that needs nothing but the elements, and has no results beside x. */
