@@ -40,6 +40,7 @@ X: int
 Y: int
 WHERE: int
 SCALE: int
+INDICES: int
 UNKNOWN_GPU: int
 MAX_ELEMENTS_LOG2: int
 PACKED_VALUES: int

@@ -50,12 +50,12 @@ ONS_INLINE double ons_weight_sum(const ons_loss *loss, int64_t N) {
 ONS_INLINE double ons_lse_of(ons_pair row) { return isinf(row.m) ? row.m : row.m + log(row.d); }
 
 /* The loss of a row with a target among the classes. m and log_d = log(sum(e^(x - m))) are the
- * row's, and x is the target's logit. The largest element
+ * row's, and x is the target's logit. It is NaN where log_softmax is. The largest element
  * and the logarithm are kept apart, so that no common offset enters the rounding. */
 ONS_INLINE double ons_loss_of(const ons_loss *loss, int64_t row, int64_t target, int64_t N,
                               double m, double log_d, double x) {
-    const double lse = isinf(m) ? m : m + log_d;
-    const double apart = isinf(m) ? lse - x : (m - x) + log_d;
+    if (isinf(m)) return NAN;
+    const double lse = m + log_d, apart = (m - x) + log_d;
     double sum = (1.0 - loss->smoothing) * ons_class_weight(loss, target) * apart;
     if (loss->smoothing != 0.0) {
         const double W = ons_weight_sum(loss, N);

@@ -252,6 +252,7 @@ static int add_constants(PyObject *module) {
         {"Y", ONS_Y},
         {"WHERE", ONS_WHERE},
         {"SCALE", ONS_SCALE},
+        {"INDICES", ONS_INDICES},
         {"UNKNOWN_GPU", ONS_UNKNOWN_GPU},
         {"MAX_ELEMENTS_LOG2", ONS_MAX_ELEMENTS_LOG2},
         {"PACKED_VALUES", ONS_PACKED_VALUES},

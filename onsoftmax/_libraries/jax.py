@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core import WHERE, X, Y
+from .._core import INDICES, WHERE, X, Y
 from .._types import DTYPES
 from .kinds import library_of, refused_dtype
 from .operators import ByOperator
@@ -64,7 +64,7 @@ def jax_array(array: Any, role: int) -> Any:
         raise BufferError(
             f"the array lies on {devices} devices: expected one; jax.jit and jax.shard_map take it as it is"
         )
-    return array if role == WHERE else jax_floating(array)
+    return array if role in (WHERE, INDICES) else jax_floating(array)
 
 
 def jax_has_64_bits() -> bool:

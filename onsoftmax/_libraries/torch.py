@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
-from .._core import SCALE, WHERE, Y
+from .._core import INDICES, SCALE, WHERE, Y
 from .._types import DTYPES
 from .kinds import COUNTS, dtype_name, library_of, refused_dtype
 from .operators import ByOperator
@@ -162,7 +162,7 @@ def torch_array(tensor: Any, role: int) -> Any:
     if role == Y and (tensor.is_neg() or tensor.is_conj()):
         raise ValueError("out is a negated or conjugated view: expected a tensor that can be written to")
     data = torch_data(tensor, role)
-    if isinstance(data, ByOperator) or role in (WHERE, Y) or data.dtype.is_floating_point:
+    if isinstance(data, ByOperator) or role in (WHERE, Y, INDICES) or data.dtype.is_floating_point:
         return data
     return data.double() if role == SCALE else data.to(sys.modules["torch"].get_default_dtype())
 
