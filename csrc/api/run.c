@@ -17,7 +17,7 @@ static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
     if (problem->reduced_dims < 1 || problem->dims < problem->reduced_dims ||
         problem->dims > ONS_MAX_DIMS)
         return false;
-    if ((!problem->operand[ONS_X].data && plan->N > 0) || !problem->operand[ONS_Y].data)
+    if ((!problem->operand[ONS_X].data && plan->rows * plan->N > 0) || !problem->operand[ONS_Y].data)
         return false;
     if (ons_operations[problem->operation].selects && !is_selection(problem, plan)) return false;
     if (!is_float(problem->operand[ONS_X].dtype) || !is_float(problem->operand[ONS_Y].dtype))
