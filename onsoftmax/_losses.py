@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 import numpy as np
 
 from . import _core
 from ._libraries.kinds import dtype_name, library_of
+from ._types import Reduction
 
-_REDUCTIONS = ("none", "sum", "mean")
+if TYPE_CHECKING:
+    from ._types import ArrayLike, HasDLPack
+
+    _Array = TypeVar("_Array", bound=HasDLPack)
+
+_REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 
 def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
@@ -51,7 +57,7 @@ class _Terms:
         label_smoothing: float,
         z_loss: float,
         weight: Any,
-        reduction: str,
+        reduction: Reduction,
         stream: Any,
         num_threads: int | None,
     ) -> None:
@@ -72,15 +78,16 @@ class _Terms:
     ) -> tuple[Any, Any, Any]:
         """(loss, gradient or None, lse or None). grad_out: True for a new array."""
         real = ("float64",) if dtype_name(getattr(logits, "dtype", "float64")) == "float64" else ("float32",)
-        given = [
+        weight, given = (
             None if array is None else _prepared(name, array, real)
             for name, array in (("weight", self.weight), ("grad_loss", grad_loss))
-        ]
+        )
         return _core.cross_entropy(
             logits,
             _prepared("target", target, ("int64", "int32")),
             self.axis,
-            *given,
+            weight,
+            given,
             grad_out,
             self.ignore_index,
             self.label_smoothing,
@@ -92,17 +99,49 @@ class _Terms:
         )
 
 
+@overload  # a loss of NumPy may be a number
 def cross_entropy(
-    logits: Any,
-    target: Any,
+    logits: _Array,
+    target: ArrayLike,
     /,
     axis: int = -1,
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
-    weight: Any = None,
-    reduction: str = "mean",
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: Literal[False] = False,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array | Any: ...
+@overload
+def cross_entropy(
+    logits: ArrayLike,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: bool = False,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
+def cross_entropy(
+    logits: Any,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
     return_lse: bool = False,
     stream: Any = None,
     num_threads: int | None = None,
@@ -176,19 +215,53 @@ def cross_entropy(
     return (loss, lse) if return_lse else loss
 
 
+@overload
 def cross_entropy_with_grad(
-    logits: Any,
-    target: Any,
+    logits: _Array,
+    target: ArrayLike,
     /,
     axis: int = -1,
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
-    weight: Any = None,
-    reduction: str = "mean",
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: Literal[False] = False,
+    grad_out: _Array | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[_Array | Any, _Array]: ...
+@overload
+def cross_entropy_with_grad(
+    logits: ArrayLike,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
     return_lse: bool = False,
-    grad_out: Any = None,
+    grad_out: ArrayLike | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
+def cross_entropy_with_grad(
+    logits: ArrayLike,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: bool = False,
+    grad_out: ArrayLike | None = None,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any:
