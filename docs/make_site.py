@@ -48,6 +48,7 @@ FILES = ["docs/pictures", "docs/picker.html", "benchmarks/results"]
 # All public names. Each has a page.
 API = {
     "Functions": ["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"],
+    "The loss": ["cross_entropy", "cross_entropy_with_grad"],
     "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
     "Rows in parts": ["normalizer", "Normalizer"],
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],

@@ -1334,6 +1334,27 @@ def pack(
 ) -> Any:
     """As merge, but from the pairs that normalizer gives."""
 
+def cross_entropy(
+    logits: Any,
+    target: Any,
+    axis: int,
+    weight: Any,
+    grad_loss: Any,
+    grad_out: Any,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+    reduction: int,
+    return_lse: bool,
+    stream: Any,
+    num_threads: int | None,
+    /,
+) -> tuple[Any, Any, Any]:
+    """(loss, gradient, lse) for onsoftmax/_losses.py. target, weight and grad_loss come without
+    gaps, weight and grad_loss in the arithmetic's type. grad_out: None for no gradient, True
+    for a new array, or the array that receives it. reduction: 0 none, 1 sum, 2 mean.
+    """
+
 def empty(like: Any, shape: tuple[int, ...], /, *, dtype: Any = None) -> Any:
     """An array of a shape with undefined contents. It has the library and the device of
     `like`. Its type is dtype, or else the type of `like`, or the type to which `like` is

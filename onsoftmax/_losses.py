@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 import numpy as np
 
 from . import _core
 from ._libraries.kinds import dtype_name, library_of
+from ._types import Reduction
 
-_REDUCTIONS = ("none", "sum", "mean")
+if TYPE_CHECKING:
+    from ._types import ArrayLike, HasDLPack
+
+    _Array = TypeVar("_Array", bound=HasDLPack)
+
+_REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 
 def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
@@ -51,7 +57,7 @@ class _Terms:
         label_smoothing: float,
         z_loss: float,
         weight: Any,
-        reduction: str,
+        reduction: Reduction,
         stream: Any,
         num_threads: int | None,
     ) -> None:
@@ -72,15 +78,16 @@ class _Terms:
     ) -> tuple[Any, Any, Any]:
         """(loss, gradient or None, lse or None). grad_out: True for a new array."""
         real = ("float64",) if dtype_name(getattr(logits, "dtype", "float64")) == "float64" else ("float32",)
-        given = [
+        weight, given = (
             None if array is None else _prepared(name, array, real)
             for name, array in (("weight", self.weight), ("grad_loss", grad_loss))
-        ]
+        )
         return _core.cross_entropy(
             logits,
             _prepared("target", target, ("int64", "int32")),
             self.axis,
-            *given,
+            weight,
+            given,
             grad_out,
             self.ignore_index,
             self.label_smoothing,
@@ -92,36 +99,72 @@ class _Terms:
         )
 
 
+@overload  # a loss of NumPy may be a number
 def cross_entropy(
-    logits: Any,
-    target: Any,
+    logits: _Array,
+    target: ArrayLike,
     /,
     axis: int = -1,
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
-    weight: Any = None,
-    reduction: str = "mean",
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: Literal[False] = False,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array | Any: ...
+@overload
+def cross_entropy(
+    logits: ArrayLike,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: bool = False,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
+def cross_entropy(
+    logits: Any,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
     return_lse: bool = False,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any:
     """The cross-entropy of each row of logits with its class: logsumexp(row) - row[target].
 
-    Names and meaning are as in torch.nn.functional.cross_entropy with class indices, but the classes are
-    along `axis`, the last one by default. The logits are read once, and nothing of their size is written.
+    Names and meaning are as in torch.nn.functional.cross_entropy with class indices. But the classes lie
+    along `axis`, the last one by default, and z_loss is not in torch. The logits are read once, or twice with
+    label_smoothing. Nothing of their size is written.
+
+    torch's gradients flow to the logits. They are first derivatives only.
 
     Parameters
     ----------
-    logits : array_like, any shape
+    logits : array_like, of at least one dimension
         Dimensionless, as softmax takes them.
-    target : array of int32 or int64, of the logits' shape without axis
-        The class of each row, from 0 to N - 1.
+    target : array of integers, of the logits' shape without axis
+        The class of each row, from 0 to N - 1. int32 and int64 are read as they are.
     axis : int
         The axis of the classes.
     ignore_index : int
-        A row with this target counts as if it were not there. Its loss and its gradient are 0.
+        A row with this target counts as if it were not there. Its loss and its gradient are 0, whatever its
+        logits are.
     label_smoothing : float
         The share a, from 0 to 1, of the target that all classes have alike. The loss is then
         (1 - a) * weight[target] * (lse - x[target]) + a / N * sum(weight * (lse - x)), with
@@ -129,12 +172,13 @@ def cross_entropy(
     z_loss : float
         Adds z_loss * lse ** 2 to each loss.
     weight : array of N numbers, optional
-        The weight of each class.
+        The weight of each class. No gradient flows to it.
     reduction : "mean", "sum" or "none"
         "mean" divides the sum of the losses by the sum of the targets' weights, or by the number of rows
         that count.
     return_lse : bool
-        Whether to return (loss, lse), with the logsumexp of each row.
+        Whether to return (loss, lse), with the logsumexp of each row, also of ignored rows. No gradient flows
+        through lse.
     stream, num_threads
         As softmax takes them.
 
@@ -142,7 +186,8 @@ def cross_entropy(
     -------
     array of the logits' kind, or a number
         One loss, or with "none" one for each row. It is float64 for float64 logits, and float32 for all
-        other types. The mean over no rows is NaN. A row with a NaN or +inf has the loss NaN.
+        other types. The mean over no rows is NaN. A row with a NaN or +inf, or with nothing but -inf, has the
+        loss NaN. If the target's logit is -inf beside finite logits, the loss is inf.
 
     Raises
     ------
@@ -153,7 +198,10 @@ def cross_entropy(
         The target's shape is not that of the rows, an argument is out of its range, or the arrays are on
         different devices.
     TypeError
-        The target is not of ints, or an array has a type that softmax does not take.
+        The target is not of integers, an array has a type that softmax does not take, or the call is inside
+        a transform of JAX.
+    RuntimeError
+        As softmax raises it, and inside a transform of torch.func.
 
     References
     ----------
@@ -176,19 +224,53 @@ def cross_entropy(
     return (loss, lse) if return_lse else loss
 
 
+@overload
 def cross_entropy_with_grad(
-    logits: Any,
-    target: Any,
+    logits: _Array,
+    target: ArrayLike,
     /,
     axis: int = -1,
     *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
-    weight: Any = None,
-    reduction: str = "mean",
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: Literal[False] = False,
+    grad_out: _Array | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[_Array | Any, _Array]: ...
+@overload
+def cross_entropy_with_grad(
+    logits: ArrayLike,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
     return_lse: bool = False,
-    grad_out: Any = None,
+    grad_out: ArrayLike | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
+def cross_entropy_with_grad(
+    logits: ArrayLike,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: bool = False,
+    grad_out: ArrayLike | None = None,
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any:
@@ -199,7 +281,7 @@ def cross_entropy_with_grad(
     Parameters
     ----------
     grad_out : array of the logits' shape and type, optional
-        Receives the gradient. It may be the logits themselves.
+        Receives the gradient and is returned. It may be the logits themselves.
     logits, target, axis, ignore_index, label_smoothing, z_loss, weight, reduction, return_lse, stream, \
 num_threads
         As cross_entropy takes them.

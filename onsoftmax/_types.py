@@ -31,6 +31,7 @@ OperationName = Literal[
     "log_softmax_backward",
 ]
 NormalizerMethod = Literal["auto", "invariant", "exact"]
+Reduction = Literal["none", "sum", "mean"]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split", "exact"]
 ExplainedOperation = Literal[
     "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class _CrossEntropy(torch.autograd.Function):
+class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # mypy does not look into torch
     """Keeps the logits and the targets. The backward step reads the logits again, and writes the gradient."""
 
     @staticmethod
@@ -20,7 +20,7 @@ class _CrossEntropy(torch.autograd.Function):
         return loss, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_loss: Tensor, _: Any) -> tuple[None, Tensor, None]:
         logits, target = ctx.saved_tensors
         _, gradient, _ = ctx.terms.call(logits.detach(), target, grad_out=True, grad_loss=grad_loss)

@@ -105,6 +105,7 @@ def test_calls_of_other_libraries_are_ours(before, now):
 
         mask = torch.tensor(mask)
         names |= {"torch": torch, "t": torch.tensor(x), "y": torch.empty(3, 4), "g": torch.tensor(x) ** 2}
+        names["target"] = torch.tensor([3, 0, 1])
     elif library != "np":
         names[library] = __import__(library)
     if library == "jax":

@@ -80,6 +80,12 @@ assert_type(ons.logsumexp(counts), NDArray[np.floating[Any]] | Any)
 assert_type(ons.softmax_backward(single, single), NDArray[np.float32])
 assert_type(ons.log_softmax_backward(single, single, dtype=np.float64), NDArray[np.float64])
 
+assert_type(ons.cross_entropy(tensor, tensor, reduction="sum"), Tensor | Any)
+assert_type(ons.cross_entropy(single, counts), NDArray[np.float32] | Any)
+loss, gradient = ons.cross_entropy_with_grad(tensor, tensor, weight=tensor, grad_out=tensor)
+assert_type(gradient, Tensor)
+loss, gradient, lse = ons.cross_entropy_with_grad([[1.0, 2.0]], [0], return_lse=True)
+
 assert_type(ons.softmax_topk(single, 2).values, NDArray[np.float32])
 assert_type(ons.softmax_topk(single, 2).indices, NDArray[np.int64])
 assert_type(ons.softmax_topk(single, 2, dtype=np.float64).values, NDArray[np.float64])
@@ -124,4 +130,6 @@ ons.logsumexp(single, out=single)  # type: ignore[call-overload]  # pyright: ign
 ons.softmax_topk(single)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 ons.plan((3, 4), operation="topk")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 ons.explain([1, 2], operation="normalizer")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+ons.cross_entropy(single, counts, reduction="avg")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.cross_entropy("abc", counts)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
 ons.explain([1, 2], method="auto")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
