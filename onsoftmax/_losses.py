@@ -21,10 +21,12 @@ _REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     """The array without gaps, in a type of `wanted`; in the first one if it has none of them."""
-    if isinstance(array, (list, tuple, int, float)):
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array: expected an array without a mask")
+    if not (hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
         array = np.asarray(array)
     if not hasattr(array, "dtype"):  # by DLPack alone: the core checks it
-        return array if hasattr(array, "__dlpack__") else _prepared(name, np.asarray(array), wanted)
+        return array
     kind = dtype_name(array.dtype)
     of_ints = wanted[0].startswith("int")
     if of_ints and not kind.startswith(("int", "uint")):
@@ -33,6 +35,8 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
         raise TypeError(f"{name} has dtype {kind}: expected real numbers")
     library = library_of(array)
     if library == "torch":
+        if array.requires_grad and name == "weight":
+            raise RuntimeError("weight requires grad, and no gradient flows to it: pass weight.detach()")
         if kind not in wanted:
             import torch
 
@@ -43,7 +47,7 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     if kind not in wanted:
         array = array.astype(wanted[0])
     if isinstance(array, np.ndarray):
-        return np.require(array, requirements=("C", "A")).view(np.ndarray)
+        return np.require(array, array.dtype.newbyteorder("="), ("C", "A")).view(np.ndarray)
     return array.copy() if library == "cupy" and not array.flags.c_contiguous else array
 
 

@@ -59,7 +59,8 @@ ONS_INLINE double ons_loss_of(const ons_loss *loss, int64_t row, int64_t target,
     double sum = (1.0 - loss->smoothing) * ons_class_weight(loss, target) * apart;
     if (loss->smoothing != 0.0) {
         const double W = ons_weight_sum(loss, N);
-        const double of_x = loss->sums[2 * row] + loss->sums[2 * row + 1];
+        const double *of_row = loss->sums + 2 * row; /* an infinite sum rounds NaN away */
+        const double of_x = isfinite(of_row[0]) ? of_row[0] + of_row[1] : of_row[0];
         sum += loss->smoothing / (double)N * ((W * m - of_x) + W * log_d);
     }
     return loss->z_loss != 0.0 ? sum + loss->z_loss * lse * lse : sum;

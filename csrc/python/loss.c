@@ -88,10 +88,18 @@ static int take_gradient(loss_call *call) {
     }
     if (library == ONS_TORCH && ons_torch_written(call->caller.module, call->grad_out) < 0)
         return -1;
-    if (!ons_views_overlap(x, out) || ons_views_same(x, out)) return 0;
-    return x->device == ONS_CPU ? ons_view_copy(x)
-                                : ons_gpu_copy_view(call->caller.module, call->caller.library,
-                                                    call->caller.stream, x);
+    /* inputs must not change while the gradient is written */
+    ons_view *const inputs[] = {x, &call->of_target, &call->of_weight, &call->of_given};
+    for (int i = 0; i < 4; i++) {
+        ons_view *read = inputs[i];
+        if (!read->owner || !ons_views_overlap(read, out) || (i == 0 && ons_views_same(x, out)))
+            continue;
+        if (x->device == ONS_CPU ? ons_view_copy(read) < 0
+                                 : ons_gpu_copy_view(call->caller.module, call->caller.library,
+                                                     call->caller.stream, read) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int take_arrays(loss_call *call) {

@@ -115,7 +115,8 @@ PyObject *ons_numpy_of(const ons_view *view, int type) {
 }
 
 /* NumPy's numbers of types that have the sizes of ours. */
-static const int stand_ins[] = {NPY_HALF, NPY_HALF, NPY_FLOAT, NPY_DOUBLE, NPY_BOOL};
+static const int stand_ins[] = {NPY_HALF, NPY_HALF,  NPY_FLOAT, NPY_DOUBLE,
+                                NPY_BOOL, NPY_INT32, NPY_INT64};
 
 int ons_view_copy(ons_view *view) {
     PyObject *shown = ons_numpy_of(view, stand_ins[view->dtype]);

@@ -29,5 +29,5 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # mypy does
 
 def cross_entropy(terms: Any, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """(loss, lse); the loss has a gradient."""
-    loss, lse = _CrossEntropy.apply(terms, logits, target)
+    loss, lse = _CrossEntropy.apply(terms, logits, torch.as_tensor(target))
     return loss, lse

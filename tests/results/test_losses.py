@@ -106,6 +106,34 @@ def test_results_have_the_kind_of_the_logits(rng):
     assert np.array_equal(b, out)
 
 
+def test_inputs_that_the_gradient_is_written_over(rng):
+    x, target = rng.standard_normal((3, 4)).astype(np.float32), np.array([0, 3, 2])
+    memory = np.empty(20, np.float32)
+    weight, out = memory[2:6], memory[:12].reshape(3, 4)
+    weight[:] = [1, 2, 3, 4]
+    terms = Terms(weight=weight.copy(), label_smoothing=0.1)
+    made = ons.cross_entropy_with_grad(x, target, grad_out=out, weight=weight, label_smoothing=0.1)
+    loss_checks.check(x, target, terms, "mean", *made, "float32")
+
+
+def test_targets_of_any_kind():
+    x = np.array([[1.0, 2.0, 4.0], [3.0, 1.0, 2.0]])
+    wanted = ons.cross_entropy(x, [2, 1])
+    for kind in (">i8", "<i4", "u1", "int16"):
+        assert ons.cross_entropy(x, np.array([2, 1], kind)) == wanted
+    assert ons.cross_entropy(x, np.array([2, 9, 1, 9])[::2]) == wanted
+    with pytest.raises(TypeError, match="target is a masked array"):
+        ons.cross_entropy(x, np.ma.masked_array([2, 1]))
+    pandas = pytest.importorskip("pandas")
+    assert ons.cross_entropy(x, pandas.Series([2, 1])) == wanted
+
+
+def test_smoothing_with_an_impossible_class():
+    """As torch: the smoothed target gives every class a share."""
+    x = np.array([[0.0, -INF, 1.0]])
+    assert ons.cross_entropy(x, [0], label_smoothing=0.1) == INF
+
+
 X, T = np.ones((2, 3), np.float32), np.array([0, 1])
 ERRORS = {
     "class": (
