@@ -13,6 +13,24 @@
 #include "problem.h"
 #include "state.h"
 
+/* What a loss takes and gives beside x and y. Arrays have an entry for each row, in the
+ * order of the rows, without gaps. A real array has the arithmetic's type. NULL: not given, or not
+ * wanted. */
+typedef struct ons_loss {
+    const void *target;       /* the class of each row: int64 if wide_target, else int32 */
+    const void *weight;       /* real, an entry for each class */
+    const double *weight_sum; /* the sum of all weights, and what it rounded away; NULL: N */
+    const double *sums;       /* the same for each row's sum(weight * x) */
+    const void *given;        /* real: the gradient of each row's loss */
+    int64_t given_step;       /* 0: one entry for all rows */
+    double *divisor;          /* of a mean: the sum of the targets' weights. The loss writes it */
+    void *loss, *lse;         /* real: each row's results */
+    void *reduced;            /* real, one number: the sum of the losses, or their mean */
+    int64_t ignore_index;
+    double smoothing, z_loss;
+    bool wide_target, in_double; /* in_double: real arrays are of double, else of float */
+} ons_loss;
+
 /* A row's target, or one of these. */
 #define ONS_IGNORED ((int64_t) - 1)
 #define ONS_NO_CLASS ((int64_t) - 2)

@@ -101,24 +101,6 @@ typedef enum {
     ONS_OPERANDS
 } ons_role;
 
-/* What a loss takes and gives beside x and y (loss.h). Arrays have an entry for each row, in the
- * order of the rows, without gaps. A real array has the arithmetic's type. NULL: not given, or not
- * wanted. */
-typedef struct {
-    const void *target;       /* the class of each row: int64 if wide_target, else int32 */
-    const void *weight;       /* real, an entry for each class */
-    const double *weight_sum; /* the sum of all weights, and what it rounded away; NULL: N */
-    const double *sums;       /* the same for each row's sum(weight * x) */
-    const void *given;        /* real: the gradient of each row's loss */
-    int64_t given_step;       /* 0: one entry for all rows */
-    double *divisor;          /* of a mean: the sum of the targets' weights. The loss writes it */
-    void *loss, *lse;         /* real: each row's results */
-    void *reduced;            /* real, one number: the sum of the losses, or their mean */
-    int64_t ignore_index;
-    double smoothing, z_loss;
-    bool wide_target, in_double; /* in_double: real arrays are of double, else of float */
-} ons_loss;
-
 /* y = operation(scale * x) over the last `reduced_dims` of `dims` dimensions, in order, as one row
  * of N elements. The dimensions before them tell the rows apart. where (ONS_BOOL) and scale
  * (ONS_FLOAT64 on the CPU, any floating type on a GPU, stride 0 along the row) may be absent. y may
@@ -164,8 +146,8 @@ typedef struct {
     ons_dtype compute;
     /* for an operation that selects: */
     int64_t k;
-    bool log, sorted; /* else in any order */
-    ons_loss loss;    /* for a loss */
+    bool log, sorted;            /* else in any order */
+    const struct ons_loss *loss; /* for a loss: its other operands (loss.h) */
 } ons_problem;
 
 /* In the row form, rows are processed one after the other along their elements. In the column form

@@ -2,6 +2,7 @@
 #include "../cpu/cpu.h"
 #include "../cuda/cuda.h"
 #include "float_mode.h"
+#include "loss.h"
 #include "onsoftmax.h"
 #include "packed.h"
 
@@ -17,7 +18,8 @@ static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
     if (problem->reduced_dims < 1 || problem->dims < problem->reduced_dims ||
         problem->dims > ONS_MAX_DIMS)
         return false;
-    if ((!problem->operand[ONS_X].data && plan->rows * plan->N > 0) || !problem->operand[ONS_Y].data)
+    if ((!problem->operand[ONS_X].data && plan->rows * plan->N > 0) ||
+        !problem->operand[ONS_Y].data)
         return false;
     if (ons_operations[problem->operation].selects && !is_selection(problem, plan)) return false;
     if (!is_float(problem->operand[ONS_X].dtype) || !is_float(problem->operand[ONS_Y].dtype))
@@ -33,7 +35,7 @@ ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *works
     /* an empty row has a value too */
     const ons_operation_info *info = &ons_operations[problem->operation];
     bool one_a_row = info->one_a_row || problem->sums;
-    const bool reduces = info->loss && info->one_a_row && problem->loss.reduced;
+    const bool reduces = info->loss && info->one_a_row && problem->loss->reduced;
     if ((plan->rows == 0 && !reduces) || (plan->N == 0 && !one_a_row)) return ONS_OK;
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;
     if (problem->device != ONS_CPU) return ons_cuda_run(problem, plan, workspace);

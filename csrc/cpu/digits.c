@@ -76,3 +76,12 @@ static void digits(ons_strip *strip) {
 }
 
 void ons_cpu_digits(const ons_job *job) { ons_for_each_strip(job, digits); }
+
+/* Rounds away the bits that dividing by `one` and multiplying again may change. */
+double ons_cpu_pair_d(ons_pair pair, ons_dtype compute) {
+    if (!isfinite(pair.m)) return pair.d;
+    const ons_kernels *kernels = ons_kernels_for(compute);
+    const double largest = kernels->top_exponential(ons_needs_anchor(pair.m) ? 0.0 : pair.m);
+    const double d = ons_without_bits(pair.d * kernels->one / largest, kernels->one != 1 ? 5 : 0);
+    return ons_count_or_d(d, compute == ONS_FLOAT32 ? 0x1p-23 : 0x1p-52);
+}

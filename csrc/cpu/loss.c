@@ -18,7 +18,7 @@ static double logit_at(const ons_job *job, int64_t row, int64_t j) {
     }
     double room;
     job->kernels->move.load(&room, from, 0, x->dtype, 1);
-    return ons_real_at(&problem->loss, &room, 0);
+    return ons_real_at(problem->loss, &room, 0);
 }
 
 static ons_pair pair_at(const ons_problem *problem, ons_dtype compute, int64_t row) {
@@ -31,7 +31,7 @@ static ons_pair pair_at(const ons_problem *problem, ons_dtype compute, int64_t r
 static void losses(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const ons_job *job = context;
-    const ons_loss *loss = &job->problem->loss;
+    const ons_loss *loss = job->problem->loss;
     const int64_t N = job->plan->N;
     for (int64_t row = begin; row < end; row++) {
         const int64_t target = ons_target_of(loss, row, N);
@@ -47,7 +47,7 @@ static void losses(void *context, int worker, int64_t begin, int64_t end) {
 
 /* The sum of all losses, or their mean over the weights of the targets. */
 static void reduce(const ons_job *job) {
-    const ons_loss *loss = &job->problem->loss;
+    const ons_loss *loss = job->problem->loss;
     double sum = 0.0, weights = 0.0;
     for (int64_t row = 0; row < job->plan->rows; row++) {
         const int64_t target = ons_target_of(loss, row, job->plan->N);
@@ -61,13 +61,13 @@ static void reduce(const ons_job *job) {
 void ons_cpu_losses(const ons_job *job) {
     enum { GRAIN = 256 };
     ons_parallel_for(job->plan->rows, GRAIN, job->plan->threads, losses, (void *)job);
-    if (job->problem->loss.reduced) reduce(job);
+    if (job->problem->loss->reduced) reduce(job);
 }
 
 /* ------- The gradient ------- */
 
 static ons_loss_gradient gradient_of(const ons_strip *strip, int64_t i, int64_t *target) {
-    const ons_loss *loss = &strip->problem->loss;
+    const ons_loss *loss = strip->problem->loss;
     const int64_t row = strip->first_row + i, N = strip->plan->N;
     ons_loss_gradient none = {0.0, 0.0, 0.0};
     *target = ons_target_of(loss, row, N);
@@ -77,7 +77,7 @@ static ons_loss_gradient gradient_of(const ons_strip *strip, int64_t i, int64_t 
 }
 
 void ons_loss_end_rows(ons_strip *strip) {
-    const ons_loss *loss = &strip->problem->loss;
+    const ons_loss *loss = strip->problem->loss;
     const ons_rows *rows = &strip->rows;
     for (int64_t i = 0; i < rows->width; i++) {
         int64_t target;
@@ -107,7 +107,7 @@ static void take_from(char *element, bool wide, double less) {
 }
 
 void ons_loss_finish(ons_strip *strip, int64_t j, int64_t n) {
-    const ons_loss *loss = &strip->problem->loss;
+    const ons_loss *loss = strip->problem->loss;
     const bool wide = loss->in_double;
     const ons_tile y = ons_strip_result(strip, j);
     for (int64_t i = 0; i < strip->rows.width; i++) {

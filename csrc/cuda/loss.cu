@@ -6,14 +6,15 @@
 
 #include "kernel/launch_loss.cuh"
 #include "kernel/parts_of_rows.cuh"
+#include "statistic/pair_d.cuh"
 
 /* ------- The losses ------- */
 
 __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
-    losses_kernel(const __grid_constant__ problem_arguments args) {
+    losses_kernel(const __grid_constant__ problem_arguments args,
+                  const __grid_constant__ ons_loss loss) {
     await_earlier_work();
     const ons_problem &problem = args.problem;
-    const ons_loss &loss = problem.loss;
     for_each_row(args, [&](int64_t row) {
         const int64_t target = ons_target_of(&loss, row, args.N);
         ons_pair pair = ((const ons_pair *)problem.operand[ONS_STATISTIC].data)[row];
@@ -95,14 +96,14 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
 }
 
 ons_status find_divisor(const launch_request &request) {
-    const ons_loss &loss = request.problem->loss;
+    const ons_loss &loss = *request.problem->loss;
     if (request.facts || !loss.divisor) return ONS_OK;
     return launch(request, {1, REDUCE_THREADS}, divisor_kernel, request.plan->rows, request.plan->N,
                   loss);
 }
 
 ons_status reduce_losses(const launch_request &request) {
-    const ons_loss &loss = request.problem->loss;
+    const ons_loss &loss = *request.problem->loss;
     if (request.facts || !loss.reduced) return ONS_OK;
     return launch(request, {1, REDUCE_THREADS}, reduced_loss_kernel, request.plan->rows, loss);
 }
@@ -110,7 +111,7 @@ ons_status reduce_losses(const launch_request &request) {
 ons_status launch_losses(const launch_request &request) {
     ons_status status = find_divisor(request);
     if (status == ONS_OK && request.plan->rows > 0)
-        status = launch_thread_a_row(request, losses_kernel);
+        status = launch_thread_a_row(request, losses_kernel, *request.problem->loss);
     return status == ONS_OK ? reduce_losses(request) : status;
 }
 
@@ -153,7 +154,7 @@ ons_status launch_loss_gradient(const launch_request &request) {
         using Rows = typename decltype(rows)::Rows;
         return launch_strips(request, {plan->blocks_a_row, plan->threads},
                              loss_gradient_kernel<Rows>, rows.arguments, (int)plan->blocks_a_row,
-                             plan->tile / Rows::V, request.problem->loss,
+                             plan->tile / Rows::V, *request.problem->loss,
                              (const ons_pair *)request.problem->operand[ONS_STATISTIC].data);
     };
     if (plan->loader == ONS_CONTIGUOUS)

@@ -200,6 +200,7 @@ int ons_take_operation(PyObject *object, ons_operation *operation) {
     PyObject *names = PyUnicode_FromString("");
     *operation = ONS_OPERATION_softmax;
     for (int i = 0; names && object && i < ONS_OPERATION_COUNT; i++) {
+        if (ons_operations[i].loss) continue; /* losses take other arguments */
         if (PyUnicode_Check(object) &&
             PyUnicode_CompareWithASCIIString(object, ons_operations[i].name) == 0) {
             *operation = (ons_operation)i;
@@ -209,7 +210,8 @@ int ons_take_operation(PyObject *object, ons_operation *operation) {
                   PyUnicode_FromFormat("%U%s%s", names, i > 0 ? ", " : "", ons_operations[i].name));
     }
     const char *known[ONS_OPERATION_COUNT];
-    for (int i = 0; i < ONS_OPERATION_COUNT; i++) known[i] = ons_operations[i].name;
+    for (int i = 0; i < ONS_OPERATION_COUNT; i++)
+        known[i] = ons_operations[i].loss ? NULL : ons_operations[i].name;
     const char *near = object ? ons_nearest(object, known, ONS_OPERATION_COUNT) : NULL;
     if (names && object)
         PyErr_Format(PyExc_ValueError, "operation is %R: expected one of %U%s%s%s", object, names,

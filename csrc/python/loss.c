@@ -3,6 +3,8 @@
  */
 #include "call_views.h"
 
+#include "../api/loss.h"
+
 #include <string.h>
 
 /* What a call takes and gives. */
@@ -294,7 +296,7 @@ static int make_problem(loss_call *call, ons_operation operation, const ons_view
         ons_put_in_c_order(pairs);
     }
     if (ons_make_problem(operation, operand, y, call->along, problem) < 0) return -1;
-    problem->loss = call->terms;
+    problem->loss = &call->terms;
     problem->scale_by = 1.0;
     return 0;
 }

@@ -41,7 +41,7 @@ static bool take_names(const xla_text *operation, const xla_text *method, ons_xl
     call->merges = is(operation, "merge");
     int found = call->merges ? 0 : -1;
     for (int i = 0; i < ONS_OPERATION_COUNT; i++)
-        if (is(operation, ons_operations[i].name)) found = i;
+        if (!ons_operations[i].loss && is(operation, ons_operations[i].name)) found = i;
     if (found < 0) return false;
     call->problem.operation = (ons_operation)found;
     for (int i = ONS_METHOD_INVARIANT; i < ONS_METHOD_COUNT; i++)

@@ -65,7 +65,7 @@ ons_status with_loss_rows(const launch_request &request, Body body) {
     const ons_problem *problem = request.problem;
     auto launch_with = [&]([[maybe_unused]] auto ops, auto rows) {
         using base = typename decltype(rows)::Rows;
-        return body(rows_of<loss_rows_of<base>>{{rows.arguments, problem->loss}});
+        return body(rows_of<loss_rows_of<base>>{{rows.arguments, *problem->loss}});
     };
     ons_status status = find_divisor(request);
     if (status != ONS_OK) return status;

@@ -4,7 +4,7 @@
 
 #include "../driver/device.cuh"
 #include "../driver/launch.cuh"
-#include "../statistic/pair.cuh"
+#include "../statistic/pair_d.cuh"
 
 static __global__ void merge_kernel(const __grid_constant__ ons_merging all) {
     await_earlier_work();

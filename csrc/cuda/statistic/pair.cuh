@@ -62,18 +62,6 @@ __device__ inline state<Real> state_of(const ons_pair &pair) {
     return {m, (Real)(pair.d * ons_pair_factor(pair.m, (double)m) * factor)};
 }
 
-/* sum(e^(x - m)) of a pair whose exponentials were computed in Real. It is relative to e^m as
- * Real's arithmetic computes it. */
-template <typename Real>
-__device__ inline double d_of(const ons_pair &pair) {
-    using A = arithmetic<Real>;
-    const Real m = (Real)pair.m;
-    if (!isfinite(m)) return pair.d;
-    const reference<Real> to(m);
-    const double largest = (double)(to.exponential(m - to.anchor) * A::LOWERED) * factor_to_pair(m);
-    return ons_count_or_d(pair.d / largest, ldexp(1.0, -A::BITS));
-}
-
 /* ------- The constants of a row. Op is an operation (operations.cuh) ------- */
 
 template <typename Real>
