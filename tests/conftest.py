@@ -128,10 +128,19 @@ def browser():
         yield browser
 
 
-@pytest.fixture
-def page(browser):
-    """The picker page without animations."""
+@pytest.fixture(scope="module")
+def window(browser):
+    """A window without animations. A new one takes longer than to load the page again."""
     from picker_page import opened
 
     with opened(browser, reduced_motion="reduce") as page:
         yield page
+
+
+@pytest.fixture
+def page(window):
+    """The picker page as it is at first."""
+    from picker_page import load
+
+    load(window)
+    return window

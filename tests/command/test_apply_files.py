@@ -61,7 +61,7 @@ def place(tmp_path):
 
 # ------------------------------------------------ streams
 
-STREAMS = [">&-", ">/dev/full", "2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-", "| true", "2>&1 | true"]
+STREAMS = [">&-", ">/dev/full", "2>&-", "2>/dev/full", "<&- >&- 2>&-", "| true", "2>&1 | true"]
 
 
 @pytest.mark.parametrize("streams", STREAMS)
@@ -85,8 +85,14 @@ raise SystemExit(cli.main())
 """
 
 
-@pytest.mark.parametrize("kind", ["lines", "tqdm"])
-@pytest.mark.parametrize("streams", ["2>/dev/full", "2>&-", "2>&1 >/dev/full | true", ""])
+@pytest.mark.parametrize(
+    ("kind", "streams"),
+    [
+        *(("tqdm", streams) for streams in ("2>/dev/full", "2>&-", "2>&1 >/dev/full | true", "")),
+        ("lines", "2>/dev/full"),
+        ("lines", ""),
+    ],
+)
 def test_progress_that_nobody_sees_stops_no_work(place, kind, streams):
     if kind == "tqdm":
         pytest.importorskip("tqdm")
@@ -99,7 +105,7 @@ def test_progress_that_nobody_sees_stops_no_work(place, kind, streams):
 
 
 def test_an_error_that_nobody_sees_is_an_error(place):
-    for streams in STREAMS[:6]:
+    for streams in ("2>&-", "2>/dev/full", "<&- >&- 2>&-"):
         assert shell(f"$ONS apply missing.npy x.npy {streams}", place).returncode == 2, streams
     np.testing.assert_array_equal(np.load(place / "x.npy"), X)
 
@@ -121,9 +127,7 @@ def test_a_closed_stream_is_never_a_file_of_ours(place):
     assert is_applied_once(place / "x.npy")
 
 
-@pytest.mark.parametrize(
-    "command", ["explain 1 2 3", "plan --shape 4x4", "info", "--version", "apply --help"]
-)
+@pytest.mark.parametrize("command", ["plan --shape 4x4", "--version", "apply --help"])
 def test_other_commands_end_well_too(tmp_path, command):
     closed = shell(f"$ONS {command} >&-", tmp_path)
     assert (closed.returncode, closed.stderr) == (0, "")
@@ -227,9 +231,15 @@ raise SystemExit(cli.main())
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize(
-    "when", ["before it", "at the rename", "after it", "at exit", "when modules are gone"]
+    ("when", "name"),
+    [
+        *(("before it", name) for name in ("SIGINT", "SIGTERM", "SIGHUP")),
+        ("at the rename", "SIGTERM"),
+        ("after it", "SIGHUP"),
+        *((when, "SIGINT") for when in ("at the rename", "at exit", "when modules are gone")),
+        ("at exit", "SIGTERM"),
+    ],
 )
 def test_the_exit_code_says_whether_out_was_replaced(place, when, name):
     done = run(SIGNALLED, when, name, cwd=place)
@@ -325,9 +335,7 @@ raise SystemExit(cli.main())
     [
         ("at the start", "f4", []),
         ("at the start", "f4", ["--axis", "0"]),
-        ("at the start", "f4", ["--axis", "none"]),
         ("at the start", ">f4", ["--axis", "none", "--dtype", "float64"]),
-        ("at the start", "f4", ["--dtype", "float64"]),
         ("at the start", "i2", []),
         ("on the way", "f4", []),
         ("on the way", "i4", ["--dtype", "float16"]),
@@ -433,7 +441,7 @@ def test_headers_with_errors_anywhere(tmp_path, capsys):
     good = np.frombuffer(file_of(header()), np.uint8)
     alphabet = np.frombuffer(b"0123456789-+.,()[]{}'\"<>|=fiuOVUSbcL_ \n\0\xff:eTrue", np.uint8)
     codes = set()
-    for _ in range(400):
+    for _ in range(200):
         bad = good.copy()
         bad[rng.integers(6, 70, size=rng.integers(1, 4))] = rng.choice(alphabet, size=1)
         (tmp_path / "in.npy").write_bytes(bad.tobytes())

@@ -202,8 +202,13 @@ AXES = {
 }
 
 
-@pytest.mark.parametrize("order", "CF")
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f2", ">f4", ">f8", "i4", ">i8", "u1", "?"])
+@pytest.mark.parametrize(
+    ("dtype", "order"),
+    [
+        *((dtype, "C") for dtype in ("f2", "f4", ">f4", ">f8", "i4", "u1")),
+        *((dtype, "F") for dtype in ("f4", "f8", ">f2", ">f8", ">i8", "?")),
+    ],
+)
 def test_apply_is_softmax_in_boxes(tmp_path, small_boxes, dtype, order):
     rng = np.random.default_rng(7)
     for shape in SHAPES:
@@ -521,8 +526,6 @@ raise SystemExit(main(sys.argv[1:]))
     ("dtype", "shape", "arguments"),
     [
         ("f4", (100, 1_000_000), []),
-        ("f4", (1_000_000, 100), ["--axis", "0"]),
-        ("f4", (100_000_000,), []),
         ("f4", (100, 1_000_000), ["--axis", "none"]),
         (">f4", (100_000_000,), []),
         (">f8", (500_000, 100), ["--axis", "0"]),

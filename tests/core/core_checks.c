@@ -3,8 +3,8 @@
  *
  *     core_checks [--only CHECK] [--each K] [ISA ...]
  *
- * --each K: "conversions", "lengths", "edges" and "masks and scales" take only every K-th of their
- * many numbers, lengths, places and options.
+ * --each K: "conversions", "lengths", "edges", "strips" and "masks and scales" take only every K-th
+ * of their many numbers, lengths, places, shapes and options.
  *
  * docs/contract.md says how exact a result is. The largest error is 4 eps of the arithmetic's type,
  * and the mean 1 eps. A result of another type is rounded to nearest even. Every method but naive
@@ -462,9 +462,11 @@ static void pairs(void) {
 /* More neighbouring rows than a strip takes. The last strip is not full. */
 static void strips(void) {
     static const int64_t several[] = {65, 130, 257, 520};
+    int64_t cases = 0;
     for (int t = 0; t < ALIKE; t++)
         for (int k = 0; k < 4; k++)
             for (int64_t N = 1; N <= 700; N = 9 * N + 5) {
+                if (cases++ % each != 0) continue;
                 task job = new_task(types[t].x, types[t].y, several[k], N, 2, 0);
                 run(&job, ONS_METHOD_safe);
                 alike(&job, types[t].y);

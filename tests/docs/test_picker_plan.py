@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import random
@@ -79,18 +80,17 @@ ASKED = """async ({ facts, lengths, ...question }) => {
 
 
 @pytest.mark.parametrize("device, threads", [("cuda", 1), ("cpu", 1), ("cpu", 8)])
-def test_page_and_plan_agree_at_1000_lengths(page, device, threads, tmp_path):
+def test_page_and_plan_agree(page, device, threads, tmp_path):
     pytest.importorskip("ml_dtypes")
     generator = random.Random(f"{device} {threads}")
     facts = FACTS + (GPU_FACTS if device == "cuda" else [])
     cases, answers = [], []
-    for rows in ROWS:
-        for dtype in DTYPES:
-            lengths = [min(LONGEST, int(2 ** generator.uniform(0, 24.001))) for _ in range(1000)]
-            case = {"device": device, "dtype": dtype, "rows": rows, "threads": threads, "facts": facts}
-            answer = json.loads(page.evaluate(ASKED, {**case, "lengths": lengths}))
-            answers.append(answer)
-            cases.append({**case, "lengths": answer["lengths"]})
+    for dtype, rows in [*itertools.product(DTYPES, ROWS)][threads == 8 :: 2]:  # every second pair
+        lengths = [min(LONGEST, int(2 ** generator.uniform(0, 24.001))) for _ in range(200)]
+        case = {"device": device, "dtype": dtype, "rows": rows, "threads": threads, "facts": facts}
+        answer = json.loads(page.evaluate(ASKED, {**case, "lengths": lengths}))
+        answers.append(answer)
+        cases.append({**case, "lengths": answer["lengths"]})
     questions = tmp_path / "questions"
     questions.write_text("\n".join(map(json.dumps, cases)))
     code = f"import sys; sys.stdin = open({str(questions)!r})\n{EXPECTED}"
@@ -99,7 +99,7 @@ def test_page_and_plan_agree_at_1000_lengths(page, device, threads, tmp_path):
     for case, answer, line in zip(cases, answers, run.stdout.splitlines(), strict=True):
         where = {name: case[name] for name in ("device", "dtype", "rows", "threads")}
         assert {region["method"] for region in answer["regions"]} <= {*answer["placed"]}
-        assert len(case["lengths"]) >= 500  # 1000 lengths, but short ones repeat
+        assert len(case["lengths"]) >= 150  # 200 lengths and the ends of regions, but short ones repeat
         for N, by_page, by_library in zip(case["lengths"], answer["plans"], json.loads(line), strict=True):
             assert dict(zip(facts, by_page, strict=True)) == dict(zip(facts, by_library, strict=True)), (
                 f"{where} N={N}: page and plan differ. Run: make picker"

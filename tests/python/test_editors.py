@@ -31,8 +31,18 @@ def editor(request):
 
 
 @pytest.fixture(scope="module")
-def shown(editor):
-    return EDITORS[editor][0](NAMES, PACKAGE_PARENT)
+def place(editor):
+    """What the editor's functions take: pyright's server, or the folder for jedi."""
+    if editor == "jedi":
+        yield PACKAGE_PARENT
+        return
+    with hovers.LanguageServer(PACKAGE_PARENT) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shown(editor, place):
+    return EDITORS[editor][0](NAMES, place)
 
 
 def first_lines(name):
@@ -85,10 +95,10 @@ def test_types_are_known(editor, shown):
         assert re.search(r"-> (torch\.)?Tensor$", shown[name].signatures[0])
 
 
-def test_completion(editor):
+def test_completion(editor, place):
     """Behind `ons.` and `ons.torch.` it offers all public names."""
     modules = [name for name in hovers.MODULES if name in NAMES]
-    offered = EDITORS[editor][1](["ons.", *(f"ons.{name}." for name in modules)], PACKAGE_PARENT)
+    offered = EDITORS[editor][1](["ons.", *(f"ons.{name}." for name in modules)], place)
     for prefix, names in offered.items():
         inside = prefix.removeprefix("ons.")
         public = {name.removeprefix(inside) for name in NAMES if name.startswith(inside)}

@@ -320,8 +320,16 @@ def test_html_shows_every_read_and_write(method):
     assert "x[10:20]" in long
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("row", [ROW, list(range(60)), [math.nan, 1], [-math.inf]])
+@pytest.mark.parametrize(
+    ("method", "row"),
+    [
+        *((method, ROW) for method in METHODS),
+        ("online", list(range(60))),
+        ("split", [math.nan, 1]),
+        ("safe", [-math.inf]),
+        ("naive", [-math.inf]),
+    ],
+)
 def test_plot(method, row):
     pytest.importorskip("matplotlib")
     trace = ons.explain(row, method=method)

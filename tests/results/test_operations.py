@@ -13,11 +13,11 @@ import onsoftmax as ons
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize(
-    "check",
-    ["lengths", "places", "edges", "guard", pytest.param("many_lengths", marks=pytest.mark.long("lengths"))],
+    "checks",
+    ["lengths places edges guard", pytest.param("many_lengths", marks=pytest.mark.long("lengths"))],
 )
-def test_on_every_instruction_set(check, isa):
-    done = run_python(["operation_checks.py", check], ONSOFTMAX_ISA=isa)
+def test_on_every_instruction_set(checks, isa):
+    done = run_python(["operation_checks.py", *checks.split()], ONSOFTMAX_ISA=isa)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

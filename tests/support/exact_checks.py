@@ -1,7 +1,7 @@
 """Checks of method="exact" for one instruction set, against mpmath. They run in their own interpreter with
 ONSOFTMAX_ISA set.
 
-python exact_checks.py random|near|ties|layouts
+python exact_checks.py random near ties layouts
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def row_of(kind, n, rng):
 def random():
     rng = np.random.default_rng(5)
     kinds = ["normal", "integers", "equal", "one far above", "odd", "powers", "steps"]
-    for turn in range(600):
+    for turn in range(252):
         n = int(rng.choice([1, 2, 3, 5, 8, 15, 16, 17, 33, 70]))
         row, dtype = row_of(kinds[turn % len(kinds)], n, rng), TYPES[turn % len(TYPES)]
         x = np.clip(row, -6e4, 6e4).astype(dtype) if dtype == np.float16 else row.astype(dtype)
@@ -102,7 +102,7 @@ def near():
             row = np.array([0, float.fromhex(place)], np.float32)
             check_row(row, np.float32)
             for n in (100, 2048, 2049, 70000):
-                for at in (0, 1, n - 2):
+                for at in (0, 1, n - 2) if n < 70000 else (n - 2,):
                     x = np.full((3, n), -np.inf, np.float32)
                     x[1, at : at + 2], x[::2] = row, 0
                     wanted = getattr(ons, function)(row, method="exact")
@@ -175,4 +175,5 @@ def layouts():
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    for check in sys.argv[1:]:
+        globals()[check]()

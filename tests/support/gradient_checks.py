@@ -1,7 +1,7 @@
 """The checks of softmax_backward and log_softmax_backward for one instruction set. They run in their own
 interpreter with ONSOFTMAX_ISA set.
 
-python gradient_checks.py lengths|places|edges|cancelling|overflowing|subnormal|guard
+python gradient_checks.py lengths places edges cancelling overflowing subnormal guard
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ def check(operation, grad, output, axis, facts, wanted=None, **options):
 
 
 def lengths():
-    """N from 1 to 35 and around every vector, block and tile, along the last axis and the first."""
+    """N from 1 to 35 and around every vector, block and tile, along the last axis and the first. The two
+    operations take turns at the longer rows."""
     rng = np.random.default_rng(1)
-    for operation in OPERATIONS:
-        for dtype in DTYPES:
-            for N in sorted({*range(1, 36), *AROUND, *TILES}):
+    for o, operation in enumerate(OPERATIONS):
+        for t, dtype in enumerate(DTYPES):
+            for n, N in enumerate(sorted({*range(1, 36), *AROUND, *TILES})):
+                if N > 35 and (o + t + n) % 2:
+                    continue
                 rows = 16 if N % 32 == 1 else 7  # columns that fill a cache line, and columns that do not
                 grad, output = inputs(rng, operation, (rows, N), dtype)
                 dx = check(operation, grad, output, -1, ("N =", N))
@@ -229,4 +232,5 @@ def guard():
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    for name in sys.argv[1:]:
+        globals()[name]()

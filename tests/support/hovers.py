@@ -88,8 +88,8 @@ class LanguageServer:
     """pyright's. It speaks JSON-RPC over standard input and output."""
 
     def __init__(self, folder):
-        self.uri = f"file://{os.path.join(folder, 'user.py')}"
-        self.asked = 0
+        self.folder = folder
+        self.asked = self.opened = 0
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pyright.langserver", "--stdio"],
             cwd=folder,
@@ -134,6 +134,9 @@ class LanguageServer:
                 self._send(id=message["id"], result=settings or None)
 
     def open(self, text):
+        """Opens a new document. `at` then asks about this document."""
+        self.opened += 1
+        self.uri = f"file://{os.path.join(self.folder, f'user_{self.opened}.py')}"
         document = {"uri": self.uri, "languageId": "python", "version": 1, "text": text}
         self.tell("textDocument/didOpen", textDocument=document)
 
@@ -142,27 +145,25 @@ class LanguageServer:
         return self.ask(f"textDocument/{question}", textDocument={"uri": self.uri}, position=place)
 
 
-def by_pyright(names, folder):
-    """{name: Shown}. `folder` is one from which Python can import onsoftmax."""
+def by_pyright(names, server):
+    """{name: Shown}. Python must be able to import onsoftmax from the server's folder."""
     found, (places, made) = {}, expressions(names)
-    with LanguageServer(folder) as server:
-        server.open(program(*made, *(f"{place}()" for place in places.values())))
-        for line, (name, place) in enumerate(places.items(), 1 + len(made)):
-            end = len(place)
-            hover = server.at("hover", line, end - 1)
-            signatures = server.at("signatureHelp", line, end + 1) or {"signatures": []}
-            found[name] = Shown(
-                hover["contents"]["value"] if hover else "",
-                [signature["label"] for signature in signatures["signatures"]],
-            )
+    server.open(program(*made, *(f"{place}()" for place in places.values())))
+    for line, (name, place) in enumerate(places.items(), 1 + len(made)):
+        end = len(place)
+        hover = server.at("hover", line, end - 1)
+        signatures = server.at("signatureHelp", line, end + 1) if callable(value(name)) else None
+        found[name] = Shown(
+            hover["contents"]["value"] if hover else "",
+            [signature["label"] for signature in (signatures or {"signatures": []})["signatures"]],
+        )
     return found
 
 
-def completed_by_pyright(prefixes, folder):
+def completed_by_pyright(prefixes, server):
     """{prefix: the names that pyright offers behind it}, for prefixes such as "ons."."""
-    with LanguageServer(folder) as server:
-        server.open(program(*prefixes))
-        offered = [server.at("completion", line, len(prefix)) for line, prefix in enumerate(prefixes, 1)]
+    server.open(program(*prefixes))
+    offered = [server.at("completion", line, len(prefix)) for line, prefix in enumerate(prefixes, 1)]
     return {
         prefix: {item["label"] for item in each["items"]}
         for prefix, each in zip(prefixes, offered, strict=True)
@@ -178,8 +179,9 @@ def by_jedi(names, folder):
     for line, (name, place) in enumerate(places.items(), 2 + len(made)):
         end = len(place)
         hover = "\n".join(each.docstring() for each in script.help(line, end - 1))
-        signatures = [each.to_string() for each in script.get_signatures(line, end + 1)]
-        found[name] = Shown(hover, [text[text.index("(") :] for text in signatures])
+        signatures = script.get_signatures(line, end + 1) if callable(value(name)) else []
+        texts = [each.to_string() for each in signatures]
+        found[name] = Shown(hover, [text[text.index("(") :] for text in texts])
     return found
 
 
@@ -196,7 +198,8 @@ def completed_by_jedi(prefixes, folder):
 if __name__ == "__main__":
     folder = os.path.dirname(ons.__path__[0])
     names = public_names()
-    shown = {"pyright": by_pyright(names, folder), "jedi": by_jedi(names, folder)}
+    with LanguageServer(folder) as server:
+        shown = {"pyright": by_pyright(names, server), "jedi": by_jedi(names, folder)}
     for name in names:
         print(f"{'=' * 20} onsoftmax.{name}")
         for editor, of in shown.items():

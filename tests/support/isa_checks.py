@@ -1,6 +1,6 @@
 """Checks for one instruction set. They run in their own interpreter with ONSOFTMAX_ISA set.
 
-python isa_checks.py lengths|places|guard|large|strips|numerics|narrow|scales
+python isa_checks.py lengths places guard large strips numerics narrow scales
 """
 
 from __future__ import annotations
@@ -179,10 +179,8 @@ def numerics():
         for N in (6, 1000, 4097, 50257, 1 << 20):
             # one large row has the errors of a thousand small rows
             rows = max(1, min(2000, 20000 // N))
-            some = [(1, 1000), (10, 0), (30, -333.3)]
-            for scale, offset in [*some, (1, 0), (3, -1000), (10, 777.7), (30, 1000)]:
-                if N == 1 << 20 and (scale, offset) not in some:
-                    continue
+            several = [(10, 0), (1, 1000), (30, -333.3), (1, 0), (3, -1000), (10, 777.7), (30, 1000)]
+            for scale, offset in several[:1] if N == 1 << 20 else several:
                 x = (scale * rng.standard_normal((rows, N)) + offset).astype(dtype)
                 exact = oracle.softmax(x)
                 first = None
@@ -260,5 +258,6 @@ CHECKS = {
 }
 
 if __name__ == "__main__":
-    CHECKS[sys.argv[1]]()
-    print(ons._core.config()["isa"], sys.argv[1], "passed")
+    for name in sys.argv[1:]:
+        CHECKS[name]()
+        print(ons._core.config()["isa"], name, "passed")

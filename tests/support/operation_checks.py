@@ -1,7 +1,7 @@
 """The checks of log_softmax and logsumexp for one instruction set. They run in their own interpreter with
 ONSOFTMAX_ISA set.
 
-python operation_checks.py lengths|many_lengths|places|edges|guard
+python operation_checks.py lengths many_lengths places edges guard
 """
 
 from __future__ import annotations
@@ -165,4 +165,5 @@ def guard():
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    for name in sys.argv[1:]:
+        globals()[name]()

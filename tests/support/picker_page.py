@@ -41,6 +41,12 @@ def chromium():
         browser.close()
 
 
+def load(page):
+    page.goto("about:blank")  # the page returns to its top
+    page.goto(f"file://{PAGE}")
+    page.wait_for_function("document.getElementById('method').textContent !== ''")
+
+
 @contextmanager
 def opened(browser, width=1280, height=900, **options):
     """The page in a window of its own. A message on the console or a request to the network is an error."""
@@ -51,8 +57,7 @@ def opened(browser, width=1280, height=900, **options):
     page.on("console", lambda message: wrong.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
     page.on("request", lambda request: wrong.append(request.url) if request.url[:4] == "http" else None)
-    page.goto(f"file://{PAGE}")
-    page.wait_for_function("document.getElementById('method').textContent !== ''")
+    load(page)
     yield page
     context.close()
     assert not wrong

@@ -1,7 +1,7 @@
 """The checks of softmax_topk for one instruction set. They run in their own interpreter with
 ONSOFTMAX_ISA set.
 
-python topk_checks.py lengths|many|rows|places|masks|edges|guard
+python topk_checks.py lengths many rows places masks edges guard
 """
 
 from __future__ import annotations
@@ -219,4 +219,5 @@ def guard():
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    for name in sys.argv[1:]:
+        globals()[name]()
