@@ -24,9 +24,9 @@ ons_cpu_method ons_cpu_digits; /* runs if problem->sums is set, except for gradi
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 
-/* digits.c: sum(e^(x - m)) of a pair whose exponentials were computed in `compute`, relative to e^m as
- * that type's arithmetic computes it. So a row of one element has exactly 1, and n equal elements
- * have n. */
+/* digits.c: sum(e^(x - m)) of a pair whose exponentials were computed in `compute`, relative to e^m
+ * as that type's arithmetic computes it. So a row of one element has exactly 1, and n equal
+ * elements have n. */
 double ons_cpu_pair_d(ons_pair pair, ons_dtype compute);
 
 /* Number of candidates that a row has room for. When the room might run out, they are cut to the k
