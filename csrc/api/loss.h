@@ -19,7 +19,7 @@
 typedef struct ons_loss {
     const void *target;       /* the class of each row: int64 if wide_target, else int32 */
     const void *weight;       /* real, an entry for each class */
-    const double *weight_sum; /* the sum of all weights, and what it rounded away; NULL: N */
+    const double *weight_sum; /* two doubles: the weights' sum, its rounding error; NULL: N */
     const double *sums;       /* the same for each row's sum(weight * x) */
     const void *given;        /* real: the gradient of each row's loss */
     int64_t given_step;       /* 0: one entry for all rows */

@@ -112,9 +112,9 @@ const char *ons_isa_selected(void);
  * run it. */
 bool ons_isa_select(const char *name);
 
-/* ------- GPUs. CUDA starts with the first call of one of these, or with the first run on a GPU
- * -------
- */
+/* ------- GPUs -------
+ *
+ * CUDA starts with the first of these calls, or with the first run on a GPU. */
 
 /* Whether this build has CUDA, and the number of GPUs. The status may be ONS_E_NO_CUDA, or CUDA's
  * error (35: no driver, or one that is too old; 100: no GPU). */

@@ -1,4 +1,4 @@
-/* loss.c - the losses of rows whose pairs are given, and the gradient from the rows' softmax. */
+/* loss.c - computes the loss of each row from its pair, and turns softmax into its gradient. */
 #include "loss.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@ static void losses(void *context, int worker, int64_t begin, int64_t end) {
     }
 }
 
-/* The sum of all losses, or their mean over the weights of the targets. */
+/* Adds up all losses. A mean divides the sum by the weights of the targets. */
 static void reduce(const ons_job *job) {
     const ons_loss *loss = job->problem->loss;
     double sum = 0.0, weights = 0.0;

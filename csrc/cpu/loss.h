@@ -4,7 +4,7 @@
 
 #include "strip/strip.h"
 
-/* The losses of all rows, from their pairs. */
+/* Computes the loss of each row. The rows' pairs are given. */
 ons_cpu_method ons_cpu_losses;
 
 /* The first is called after the epilogue's end_rows, and multiplies the rows' constants. The second

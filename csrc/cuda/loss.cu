@@ -1,4 +1,4 @@
-/* loss.cu - the losses of rows whose pairs are given, and their gradient (api/loss.h).
+/* loss.cu - computes the loss of each row from its pair, and its gradient (api/loss.h).
  *
  * losses: a thread takes a row, and reads one element of it. One block then adds up all rows.
  * loss_gradient: blocks share a row in parts, as in split.cu. Moves 1 read + 1 write of N. */
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
                 Real y[K * V];
                 finish_tile<softmax>(tile, to, constants, y);
                 const int64_t at = target - chunk * V;
-                gradient.template finish<WARP, V>(chunk * V, (int)(at < INT_MAX ? at : INT_MAX),
-                                                  args.N, y);
+                const bool is_near = at >= 0 && at < INT_MAX; /* a row may be longer */
+                gradient.template finish<WARP, V>(chunk * V, is_near ? (int)at : -1, args.N, y);
                 row.template store<K, WARP, true>(chunk, y, tile.allowed(), 0);
             });
     });

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from gpu_support import OnlyDlpack
 from support import run_python
 
 import onsoftmax as ons
@@ -31,19 +32,6 @@ def assert_right(y, x, dim=-1):
     torch.testing.assert_close(
         y, right(x, dim, y.dtype), msg=lambda text: f"{y.dtype} {tuple(x.shape)}: {text}"
     )
-
-
-class OnlyDlpack:
-    """A tensor that shows itself only by DLPack."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def __dlpack__(self, **keywords):
-        return self.tensor.__dlpack__(**keywords)
-
-    def __dlpack_device__(self):
-        return self.tensor.__dlpack_device__()
 
 
 class OnlyInterface:

@@ -3,7 +3,7 @@
 import loss_checks
 import numpy as np
 import pytest
-from gpu_support import DEVICE, each_dtype, name, torch
+from gpu_support import DEVICE, OnlyDlpack, each_dtype, name, torch
 from loss_checks import Terms
 
 import onsoftmax as ons
@@ -142,18 +142,8 @@ def test_a_stream_and_a_graph(rng):
 
 
 def test_other_libraries(rng):
-    class Lent:
-        def __init__(self, tensor):
-            self.tensor = tensor
-
-        def __dlpack__(self, **keywords):
-            return self.tensor.__dlpack__(**keywords)
-
-        def __dlpack_device__(self):
-            return self.tensor.__dlpack_device__()
-
     x, target = arguments(rng, torch.float32, 300, 4, "plain")
-    loss, gradient = ons.cross_entropy_with_grad(Lent(x), Lent(target))
+    loss, gradient = ons.cross_entropy_with_grad(OnlyDlpack(x), OnlyDlpack(target))
     checked(x, target, Terms(), "mean", (torch.from_dlpack(loss), torch.from_dlpack(gradient)))
 
 

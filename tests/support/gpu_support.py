@@ -52,6 +52,19 @@ each_method = pytest.mark.parametrize("method", STABLE_METHODS)
 each_named_method = pytest.mark.parametrize("method", NAMED_METHODS)
 
 
+class OnlyDlpack:
+    """A tensor that shows itself only by DLPack."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **keywords):
+        return self.tensor.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
 # ------- data -------
 
 
