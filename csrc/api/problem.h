@@ -147,7 +147,8 @@ typedef struct {
     /* for an operation that selects: */
     int64_t k;
     bool log, sorted;            /* else in any order */
-    const struct ons_loss *loss; /* for a loss: its other operands (loss.h) */
+    const struct ons_loss *loss;       /* for a loss: its other operands (loss.h) */
+    const struct ons_logprob *logprob; /* for log-probabilities: the same (logprob.h) */
 } ons_problem;
 
 /* In the row form, rows are processed one after the other along their elements. In the column form

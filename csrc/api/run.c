@@ -35,7 +35,8 @@ ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *works
     /* an empty row has a value too */
     const ons_operation_info *info = &ons_operations[problem->operation];
     bool one_a_row = info->one_a_row || problem->sums;
-    const bool reduces = info->loss && info->one_a_row && problem->loss->reduced;
+    const bool reduces =
+        problem->operation == ONS_OPERATION_cross_entropy && problem->loss->reduced;
     if ((plan->rows == 0 && !reduces) || (plan->N == 0 && !one_a_row)) return ONS_OK;
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;
     if (problem->device != ONS_CPU) return ons_cuda_run(problem, plan, workspace);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "logprob.h"
 #include "loss.h"
 #include "split.h"
 
@@ -52,9 +53,10 @@ ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {
     ons_job job = {problem, plan, kernels, workspace};
     const ons_operation_info *info = &ons_operations[problem->operation];
     const bool exact = problem->sums && !info->gradient;
-    (exact                           ? ons_cpu_digits
-     : info->loss && info->one_a_row ? ons_cpu_losses
-                                     : entries[plan->method])(&job);
+    (exact                                               ? ons_cpu_digits
+     : problem->operation == ONS_OPERATION_cross_entropy ? ons_cpu_losses
+     : problem->operation == ONS_OPERATION_logprob       ? ons_cpu_logprob
+                                                         : entries[plan->method])(&job);
     if (!fits) free(workspace);
     return ONS_OK;
 }

@@ -417,7 +417,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         .operation = problem->operation,
         .gpu = &gpu};
     const bool loss = ons_operations[problem->operation].loss;
-    row.held_loss = loss && !row.given;
+    row.held_loss = loss && !row.given && !has_one_a_row(&row);
     /* other rows are not held, nor are all layouts of a row */
     if (row.held_loss && (!contiguous || row.chunk != 4 || plan->invariant)) return ONS_E_OPERAND;
     if (row.chunks == 0) row.chunks = 1;

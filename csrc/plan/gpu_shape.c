@@ -275,6 +275,19 @@ static void take_split(const gpu_row *row, ons_plan *plan) {
         ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row * row->part_bytes;
 }
 
+/* The parts of `split`, for any number of rows. Short rows have fewer threads. */
+static void take_logprob(const gpu_row *row, ons_plan *plan) {
+    const int64_t chunks = row->chunk == CHUNK_OF_FLOATS ? SPLIT_CHUNKS : TILE_CHUNKS;
+    const int64_t real = ons_dtype_size(plan->compute);
+    gpu_row in_parts = *row;
+    in_parts.part_bytes = 3 * (int)real + (real == 4 ? 12 : 16); /* cuda/statistic/moments.cuh */
+    take_split(&in_parts, plan);
+    plan->threads =
+        (int)min_of(SPLIT_THREADS, ceil_div(row->chunks, chunks * WARP) * WARP);
+    plan->elements_a_thread = (int)chunks * row->chunk;
+    plan->workspace_bytes += plan->rows * real; /* the chosen elements */
+}
+
 /* The most threads of a block in a cluster. */
 static int longest_block(const gpu_row *row) {
     return row->contiguous && row->chunk == CHUNK_OF_FLOATS ? LONG_CLUSTER_THREADS
@@ -491,6 +504,8 @@ ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
     if (plan->method == ONS_METHOD_exact && as_it_is->given) plan->family = ONS_FAMILY_exact_given;
     if (plan->method == ONS_METHOD_exact && ons_operations[as_it_is->operation].pair)
         plan->family = ONS_FAMILY_exact_states;
+    const bool finds_moments = as_it_is->operation == ONS_OPERATION_logprob;
+    if (finds_moments) plan->family = ONS_FAMILY_logprob;
     if (ons_operations[as_it_is->operation].loss && as_it_is->given)
         plan->family = has_one_a_row(as_it_is) ? ONS_FAMILY_losses : ONS_FAMILY_loss_gradient;
     const gpu_row seen = seen_by(plan->family, as_it_is), *row = &seen;
@@ -503,6 +518,8 @@ ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
         status = take_gradient(row, plan);
     else if (row->held_loss)
         status = take_loss(row, plan);
+    else if (finds_moments)
+        take_logprob(row, plan);
     else
         switch (plan->method) {
         case ONS_METHOD_fused_warp: take_warp(row, plan); break;

@@ -112,15 +112,19 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     const ons_method of_given = problem->exact_states ? ONS_METHOD_exact : ONS_METHOD_split;
     const bool given = problem->operand[ONS_STATISTIC].data && !operation->selects;
     const bool by_given = given && method == ONS_METHOD_AUTO;
+    const bool finds_moments = problem->operation == ONS_OPERATION_logprob;
     if (by_given) method = of_given;
+    if (finds_moments) method = on_cpu ? ONS_METHOD_online : ONS_METHOD_split;
     plan->method = method;
     if (method == ONS_METHOD_exact && plan->compute == ONS_FLOAT64) return ONS_E_METHOD_NOT_OF_TYPE;
     if (operation->gradient)
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     if (operation->selects) plan->k = problem->k;
     plan->reason = by_given ? "the pairs of the rows are given: their elements are read once"
-                            : "asked for by name";
-    if (operation->loss && !given && (on_cpu || operation->one_a_row)) return ONS_E_OPERAND;
+                   : finds_moments ? "the row is read once, tile by tile"
+                                   : "asked for by name";
+    if (operation->loss && !given && !finds_moments && (on_cpu || operation->one_a_row))
+        return ONS_E_OPERAND;
     if (problem->sums) {
         plan->method = on_cpu && !operation->gradient ? ONS_METHOD_online : ONS_METHOD_split;
         plan->reason = "the rows' sums are the result: their elements are read once";

@@ -213,11 +213,15 @@ void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *valu
 }
 
 /* The state of an anchored row is already relative to e^m. */
+ons_pair ons_strip_pair(const ons_strip *strip, int64_t i) {
+    const ons_state *state = &strip->rows.state[i];
+    const double m = state->m + (strip->anchored ? strip->anchor[i] : 0.0);
+    return ons_pair_of(m, (state->d + state->d_low) / strip->kernels->one);
+}
+
 static void store_pairs(const ons_strip *strip, char *to, int64_t across) {
     for (int64_t i = 0; i < strip->rows.width; i++) {
-        const ons_state *state = &strip->rows.state[i];
-        double m = state->m + (strip->anchored ? strip->anchor[i] : 0.0);
-        ons_pair pair = ons_pair_of(m, (state->d + state->d_low) / strip->kernels->one);
+        const ons_pair pair = ons_strip_pair(strip, i);
         memcpy(to + i * across, &pair, sizeof pair);
     }
 }

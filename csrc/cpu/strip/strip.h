@@ -68,6 +68,9 @@ ons_tile ons_strip_load_to_keep(ons_strip *strip, int64_t j, int64_t n);
 ons_tile ons_strip_result(ons_strip *strip, int64_t j);
 void ons_strip_store(ons_strip *strip, int64_t j, int64_t n);
 
+/* The pair of row i, from its state. */
+ons_pair ons_strip_pair(const ons_strip *strip, int64_t i);
+
 /* Store the results of operations with one value a row: one value of the compute type, or all
  * values from the states. The third stores the rows' pairs to ONS_STATISTIC. */
 void ons_strip_store_value(const ons_strip *strip, int64_t row, const void *value);

@@ -1,0 +1,37 @@
+/* logprob.h - the log-probabilities of some elements of a row, its entropy, and more, from one
+ * read.
+ *
+ * Let m be the row's largest element, d = sum(e^(x - m)), w = sum(e^(x - m) (x - m)) and
+ * p = softmax(x). Then the mean of x - m under p is w / d, and
+ *
+ *     log p[i]  = (x[i] - m) - log(d)
+ *     entropy   = log(d) - w / d
+ *
+ * All terms of w have one sign, and so have both terms of the entropy: nothing cancels. With the
+ * gradients g[i] of the log-probabilities, h of the entropy and l of the logsumexp, the gradient
+ * of the logits is
+ *
+ *     (l - sum(g) - h ((x - m) - w / d)) p, and g[i] more at each i */
+#ifndef ONS_LOGPROB_H
+#define ONS_LOGPROB_H
+
+#include "problem.h"
+
+/* What is read and written beside x and y. Arrays have an entry for each row, in the order of the
+ * rows, without gaps; index, chosen and rank have `count` entries. A real array has the
+ * arithmetic's type. NULL: not given, or not wanted. */
+typedef struct ons_logprob {
+    const void *index; /* the elements of each row: int64 if wide_index, else int32 */
+    int64_t count;     /* of each row */
+    bool wide_index, in_double; /* in_double: real arrays are of double, else of float */
+    void *chosen;               /* real: the log-probabilities of these elements */
+    void *entropy, *lse;        /* real */
+    int64_t *argmax;            /* the first of the largest elements, or the first NaN */
+    int64_t *rank;              /* how many elements are larger than the first chosen one */
+    double *moments;            /* three doubles: the row's ons_pair, and w / d */
+    const void *of_chosen, *of_entropy, *of_lse; /* real: the gradients */
+} ons_logprob;
+
+enum { ONS_MOMENTS = 3 };
+
+#endif

@@ -1,0 +1,9 @@
+/* logprob.h - log-probabilities on the CPU. */
+#ifndef ONS_CPU_LOGPROB_H
+#define ONS_CPU_LOGPROB_H
+
+#include "cpu.h"
+
+ons_cpu_method ons_cpu_logprob;
+
+#endif

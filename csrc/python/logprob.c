@@ -1,0 +1,104 @@
+/* logprob.c - logprob and its gradient for onsoftmax/_logprob.py. */
+#include "row_call.h"
+
+#include "../api/logprob.h"
+
+#include <string.h>
+
+enum { ENTROPY, LSE, ARGMAX, RANK, MOMENTS, EXTRAS };
+
+/* Takes logits and indices. Returns the indices, or NULL with an exception. */
+static ons_view *take(ons_row_call *call, int axis, PyObject *index, ons_logprob *terms) {
+    if (ons_take_logits(call, axis) < 0) return NULL;
+    ons_view *of_index = ons_take_indices(call, "index", index, true);
+    if (!of_index) return NULL;
+    terms->index = of_index->data;
+    terms->wide_index = of_index->dtype == ONS_INT64;
+    terms->count = of_index->ndim > call->rows.ndim ? of_index->shape[call->rows.ndim] : 1;
+    terms->in_double = call->real == ONS_FLOAT64;
+    return of_index;
+}
+
+static ons_view moments_of_rows(const ons_row_call *call) {
+    ons_view view = call->rows;
+    view.shape[view.ndim++] = ONS_MOMENTS;
+    return view;
+}
+
+static int run(ons_row_call *call, ons_operation operation, const ons_view *y,
+               const ons_logprob *terms) {
+    ons_view operand[ONS_OPERANDS];
+    ons_problem problem;
+    for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
+    operand[ONS_X] = call->x;
+    if (ons_make_problem(operation, operand, y, call->along, &problem) < 0) return -1;
+    problem.logprob = terms;
+    problem.scale_by = 1.0;
+    problem.stream = call->caller.stream;
+    return ons_run_call(&call->caller, &problem, ONS_METHOD_AUTO, call->threads);
+}
+
+/* Makes the results that are wanted. Returns the array of the log-probabilities. */
+static ons_view *make_results(ons_row_call *call, const ons_view *of_index, const int *wants,
+                              ons_view **extra, ons_logprob *terms) {
+    const ons_view moments = moments_of_rows(call);
+    const struct {
+        const ons_view *like;
+        ons_dtype dtype;
+        void **to;
+    } results[EXTRAS] = {[ENTROPY] = {&call->rows, call->real, &terms->entropy},
+                         [LSE] = {&call->rows, call->real, &terms->lse},
+                         [ARGMAX] = {&call->rows, ONS_INT64, (void **)&terms->argmax},
+                         [RANK] = {of_index, ONS_INT64, (void **)&terms->rank},
+                         [MOMENTS] = {&moments, ONS_FLOAT64, (void **)&terms->moments}};
+    ons_view *chosen = ons_new_row_result(call, of_index, call->real);
+    if (chosen) terms->chosen = chosen->data;
+    for (int i = 0; i < EXTRAS && chosen; i++) {
+        if (!wants[i]) continue;
+        extra[i] = ons_new_row_result(call, results[i].like, results[i].dtype);
+        if (!extra[i]) return NULL;
+        *results[i].to = extra[i]->data;
+    }
+    return chosen;
+}
+
+PyObject *ons_logprob_call(PyObject *self, PyObject *args) {
+    ons_row_call call;
+    ons_logprob terms = {.count = 0};
+    PyObject *index, *stream, *threads, *result = NULL;
+    int axis, wants[EXTRAS];
+    ons_view *extra[EXTRAS] = {NULL}, *of_index, *chosen = NULL;
+    memset(&call, 0, sizeof call);
+    if (!PyArg_ParseTuple(args, "OOipppppOO:logprob", &call.logits, &index, &axis,
+                          &wants[ENTROPY], &wants[LSE], &wants[ARGMAX], &wants[RANK],
+                          &wants[MOMENTS], &stream, &threads) ||
+        ons_begin_rows(&call, self, stream, threads) < 0)
+        return NULL;
+    PyObject *given[KEYWORDS] = {[STREAM] = stream == Py_None ? NULL : stream,
+                                 [NUM_THREADS] = threads == Py_None ? NULL : threads};
+    if ((of_index = take(&call, axis, index, &terms)) && ons_check_device(&call.x, given) == 0 &&
+        ons_check_indices(&call, of_index, NULL) == 0 && ons_join_rows(&call) == 0 &&
+        (chosen = make_results(&call, of_index, wants, extra, &terms))) {
+        ons_view y = call.x; /* one value a row, which takes no memory of its own */
+        y.data = chosen->data;
+        y.dtype = call.real;
+        for (int i = 0; i < y.ndim; i++) y.strides[i] = 0;
+        if (run(&call, ONS_OPERATION_logprob, &y, &terms) == 0 &&
+            ons_leave_rows(&call, stream) == 0)
+            result = Py_BuildValue("(NNNNNN)", ons_hand_over_rows(&call, chosen),
+                                   ons_hand_over_rows(&call, extra[ENTROPY]),
+                                   ons_hand_over_rows(&call, extra[LSE]),
+                                   ons_hand_over_rows(&call, extra[ARGMAX]),
+                                   ons_hand_over_rows(&call, extra[RANK]),
+                                   ons_hand_over_rows(&call, extra[MOMENTS]));
+    }
+    ons_release_rows(&call);
+    return result;
+}
+
+const char ons_logprob_doc[] =
+    "logprob($module, logits, index, axis, entropy, lse, argmax, rank, moments, stream,\n"
+    "        num_threads, /)\n--\n\n"
+    "(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those\n"
+    "that are not wanted. index comes without gaps. It has the shape of the rows, or one\n"
+    "dimension more. moments has three doubles a row.";

@@ -1,0 +1,58 @@
+/* row_call.h - shared by the calls on rows of logits that take and give arrays with entries for each
+ * row: losses and log-probabilities. These arrays have no gaps and are of their final type. */
+#ifndef ONS_PYTHON_ROW_CALL_H
+#define ONS_PYTHON_ROW_CALL_H
+
+#include "call_views.h"
+
+/* An array beside the logits. `name` is its name in errors. */
+typedef struct {
+    const char *name;
+    ons_view view;
+    bool is_result;
+} ons_row_array;
+
+enum { ONS_ROW_ARRAYS = 9 };
+
+typedef struct {
+    ons_caller caller;
+    PyObject *logits;
+    int threads;
+    ons_view x;
+    ons_view rows; /* the shape of the rows; it owns nothing */
+    bool along[ONS_MAX_DIMS];
+    int64_t N, count; /* of a row, of rows */
+    ons_dtype real;   /* the arithmetic's type, of real arrays */
+    int arrays;       /* the entries of `array` that are used */
+    ons_row_array array[ONS_ROW_ARRAYS];
+} ons_row_call;
+
+/* stream and threads may be None. */
+int ons_begin_rows(ons_row_call *call, PyObject *self, PyObject *stream, PyObject *threads);
+int ons_take_logits(ons_row_call *call, int axis);
+
+/* The functions that take an array return its view, or NULL with an exception. None is an empty
+ * view. */
+
+/* Indices of elements, one a row, or with `several` any number of them a row. */
+ons_view *ons_take_indices(ons_row_call *call, const char *name, PyObject *object, bool several);
+/* A real array of the shape of `like`. `one`: or of one number. */
+ons_view *ons_take_real(ons_row_call *call, const char *name, PyObject *object,
+                        const ons_view *like, bool one);
+/* A new result of the shape of `like`. */
+ons_view *ons_new_row_result(ons_row_call *call, const ons_view *like, ons_dtype dtype);
+/* The array that receives a gradient: a new one for True. Inputs that overlap it are copied. */
+ons_view *ons_take_gradient(ons_row_call *call, PyObject *grad_out);
+
+/* On the CPU, IndexError for an index that is no element's, and not `ignored` if this is given. */
+int ons_check_indices(const ons_row_call *call, const ons_view *indices, const int64_t *ignored);
+
+/* The work of ons_join and of ons_leave, for all arrays; then ons_release_rows. */
+int ons_join_rows(ons_row_call *call);
+int ons_leave_rows(ons_row_call *call, PyObject *stream);
+void ons_release_rows(ons_row_call *call);
+
+/* A result in the caller's type. None for an empty view. */
+PyObject *ons_hand_over_rows(const ons_row_call *call, const ons_view *view);
+
+#endif
