@@ -1,9 +1,8 @@
-/* loss.c - cross_entropy for onsoftmax/_losses.py: the losses of rows, and their gradient. It finds
- * the pairs of the rows first. The arrays beside logits come without gaps and in their final type.
- */
+/* loss.c - cross_entropy for onsoftmax/_losses.py: the losses of rows, and their gradient. The
+ * arrays beside logits come without gaps and in their final type. */
 #include "call_views.h"
 
-#include "../api/loss.h"
+#include "../api/loss_parts.h"
 
 #include <string.h>
 
@@ -12,14 +11,12 @@ typedef struct {
     ons_caller caller;
     PyObject *logits, *target, *weight, *grad_loss, *grad_out; /* None: not given */
     int axis, reduction, wants_lse, threads;
+    int64_t N;
     ons_view x, of_target, of_weight, of_given, gradient, loss, lse, reduced;
     ons_view rows; /* the shape of the rows; it owns nothing */
     bool along[ONS_MAX_DIMS];
     ons_dtype real;
     ons_loss terms;
-    /* scratch: pairs, sums and losses of rows, the sum of all weights, a divisor */
-    PyObject *scratch;
-    char *pairs, *sums, *losses, *weight_sum, *divisor;
 } loss_call;
 
 enum { NONE, SUM, MEAN };
@@ -118,18 +115,17 @@ static int take_arrays(loss_call *call) {
     Py_DECREF(axis);
     if (status < 0) return -1;
     if (x->device == ONS_CUDA && !caller->stream) caller->stream = x->stream;
-    int64_t classes = 1;
     call->rows = *x;
     call->rows.ndim = 0;
     for (int i = 0; i < x->ndim; i++) {
         if (call->along[i])
-            classes = x->shape[i];
+            call->N = x->shape[i];
         else
             call->rows.shape[call->rows.ndim++] = x->shape[i];
     }
     call->real = x->dtype == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
     return take_target(call) < 0 ||
-                   take_real(call, "weight", call->weight, classes, &call->of_weight) < 0 ||
+                   take_real(call, "weight", call->weight, call->N, &call->of_weight) < 0 ||
                    take_real(call, "grad_loss", call->grad_loss, -1, &call->of_given) < 0 ||
                    ons_join("logits", x, x, caller->stream) < 0 ||
                    ons_join("target", &call->of_target, x, caller->stream) < 0 ||
@@ -150,10 +146,8 @@ static int64_t count_rows(const loss_call *call) {
 /* On the CPU a target that is no class is an error. On a GPU it gives NaN. */
 static int check_targets(const loss_call *call) {
     const ons_view *target = &call->of_target;
-    int64_t N = 0, rows = count_rows(call);
-    for (int i = 0; i < call->x.ndim; i++)
-        if (call->along[i]) N = call->x.shape[i];
-    for (int64_t row = 0; row < rows && call->x.device == ONS_CPU; row++) {
+    const int64_t N = call->N, rows = call->x.device == ONS_CPU ? count_rows(call) : 0;
+    for (int64_t row = 0; row < rows; row++) {
         const int64_t value = target->dtype == ONS_INT64
                                   ? ((const int64_t *)(const void *)target->data)[row]
                                   : ((const int32_t *)(const void *)target->data)[row];
@@ -168,7 +162,7 @@ static int check_targets(const loss_call *call) {
     return 0;
 }
 
-/* ------- 2. Results and scratch ------- */
+/* ------- 2. The results ------- */
 
 static int make_results(loss_call *call) {
     ons_view number = call->rows;
@@ -183,167 +177,60 @@ static int make_results(loss_call *call) {
     return 0;
 }
 
-/* Cuts the scratch into its parts. Returns its length. */
-static int64_t cut_scratch(loss_call *call, char *at) {
-    const int64_t rows = count_rows(call), pair = 2 * sizeof(double);
-    char *const begin = at;
-    char **parts[] = {&call->pairs, &call->sums, &call->weight_sum, &call->divisor, &call->losses};
-    const int64_t bytes[] = {rows * pair, call->terms.smoothing != 0.0 ? rows * pair : 0, pair,
-                             pair, call->reduction == NONE ? 0 : rows * ons_dtype_size(call->real)};
-    for (int i = 0; i < 5; i++) {
-        *parts[i] = at;
-        at += (bytes[i] + 63) & ~(int64_t)63;
-    }
-    return at - begin;
-}
+/* ------- 3. The run ------- */
 
-static int make_scratch(loss_call *call) {
-    const int64_t bytes = cut_scratch(call, NULL);
-    void *memory;
-    if (call->x.device == ONS_CUDA) {
-        call->scratch = ons_gpu_memory(call->caller.module, call->caller.library, call->x.gpu,
-                                       call->caller.stream, bytes, &memory);
-    } else {
-        call->scratch = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes + 64);
-        if (call->scratch)
-            memory = (void *)(((uintptr_t)PyBytes_AsString(call->scratch) + 63) & ~(uintptr_t)63);
-    }
-    if (!call->scratch) return -1;
-    cut_scratch(call, memory);
-    return 0;
-}
-
-/* ------- 3. The problems that make up a loss ------- */
-
-/* A view of two doubles for each row, with x's dimensions: the y of a problem with one value a
- * row. */
-static ons_view values_of_rows(const loss_call *call, char *data) {
-    ons_view view = call->x;
-    int64_t stride = 2 * sizeof(double);
-    view.data = data;
-    for (int i = view.ndim - 1; i >= 0; i--) {
-        view.strides[i] = call->along[i] ? 0 : stride;
-        if (!call->along[i]) stride *= view.shape[i] > 0 ? view.shape[i] : 1;
-    }
-    return view;
-}
-
-static int run_problem(loss_call *call, ons_problem *problem) {
-    problem->stream = call->caller.stream;
-    return ons_run_call(&call->caller, problem, ONS_METHOD_AUTO, call->threads);
-}
-
-static int find_pairs(loss_call *call) {
-    ons_view operand[ONS_OPERANDS];
-    ons_problem problem;
-    for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
-    const ons_view y = values_of_rows(call, call->pairs);
-    operand[ONS_X] = call->x;
-    if (ons_make_problem(ONS_OPERATION_normalizer, operand, &y, call->along, &problem) < 0)
-        return -1;
-    problem.scale_by = 1.0;
-    return run_problem(call, &problem);
-}
-
-/* Adds up x over each row, or its products with `by`. */
-static int add_up(loss_call *call, const ons_view *x, const ons_view *by, const bool *along,
-                  const ons_view *y) {
-    ons_view operand[ONS_OPERANDS];
-    ons_problem problem;
-    for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
-    operand[ONS_GRADIENT] = *x;
-    operand[ONS_X] = by ? *by : *x;
-    const ons_operation adds =
-        by ? ONS_OPERATION_softmax_backward : ONS_OPERATION_log_softmax_backward;
-    if (ons_make_problem(adds, operand, y, along, &problem) < 0) return -1;
-    problem.sums = true;
-    problem.scale_by = 1.0;
-    return run_problem(call, &problem);
-}
-
-/* The sums that label smoothing needs. */
-static int find_sums(loss_call *call) {
-    const ons_view *const weight = &call->of_weight;
-    const ons_view sums = values_of_rows(call, call->sums);
-    if (call->terms.smoothing == 0.0) return 0;
-    call->terms.sums = (const double *)(const void *)call->sums;
-    if (!weight->owner) return add_up(call, &call->x, NULL, call->along, &sums);
-    ons_view all = *weight, by = call->x; /* the weights as an array of x's shape */
-    const bool reduced[ONS_MAX_DIMS] = {true};
-    all.data = call->weight_sum;
-    all.strides[0] = 0;
-    by.data = weight->data;
-    by.dtype = weight->dtype;
-    for (int i = 0; i < by.ndim; i++) by.strides[i] = call->along[i] ? weight->strides[0] : 0;
-    call->terms.weight_sum = (const double *)(const void *)call->weight_sum;
-    return add_up(call, weight, NULL, reduced, &all) < 0
-               ? -1
-               : add_up(call, &call->x, &by, call->along, &sums);
-}
-
-/* The problem of an operation on the logits. `given`: with the pairs of the rows. */
-static int make_problem(loss_call *call, ons_operation operation, const ons_view *y, bool given,
-                        ons_problem *problem) {
-    ons_view operand[ONS_OPERANDS];
-    for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
-    operand[ONS_X] = call->x;
-    if (given) {
-        ons_view *pairs = &operand[ONS_STATISTIC];
-        *pairs = call->rows;
-        pairs->data = call->pairs;
-        pairs->dtype = ONS_FLOAT64;
-        pairs->shape[pairs->ndim++] = 2;
-        ons_put_in_c_order(pairs);
-    }
-    if (ons_make_problem(operation, operand, y, call->along, problem) < 0) return -1;
-    problem->loss = &call->terms;
-    problem->scale_by = 1.0;
-    return 0;
-}
-
-/* One kernel finds the losses and the gradient, if a GPU can hold the rows and there is no label
- * smoothing: 1, 0 or -1. */
-static int run_at_once(loss_call *call) {
-    ons_problem problem;
-    ons_plan plan;
+static int run_parts(loss_call *call, ons_loss_parts *parts) {
+    const ons_caller *caller = &call->caller;
     const ons_machine machine = ons_this_machine(call->threads);
-    if (call->x.device == ONS_CPU || !call->gradient.owner || count_rows(call) == 0 ||
-        call->terms.smoothing != 0.0)
-        return 0;
-    if (make_problem(call, ONS_OPERATION_cross_entropy_with_grad, &call->gradient, false,
-                     &problem) < 0)
+    const ons_plan *pairs = &parts->plan[ONS_LOSS_PAIRS];
+    const bool on_gpu = call->x.device == ONS_CUDA;
+    PyObject *owner = NULL;
+    void *scratch = NULL;
+    ons_status status = ons_plan_loss(parts, &machine);
+    if (status == ONS_OK && on_gpu &&
+        !(owner = ons_gpu_memory(caller->module, caller->library, call->x.gpu, caller->stream,
+                                 parts->scratch_bytes, &scratch)))
         return -1;
-    if (ons_make_plan(&problem, ONS_METHOD_AUTO, &machine, &plan) != ONS_OK || plan.N == 0)
-        return 0;
-    return run_problem(call, &problem) < 0 ? -1 : 1;
+    if (status == ONS_OK && (on_gpu || pairs->rows * pairs->N >= ONS_GIL_ELEMENTS)) {
+        Py_BEGIN_ALLOW_THREADS status = ons_run_loss(parts, scratch);
+        Py_END_ALLOW_THREADS
+    } else if (status == ONS_OK) {
+        status = ons_run_loss(parts, scratch);
+    }
+    Py_XDECREF(owner); /* free for later work on the stream */
+    if (status == ONS_OK) return 0;
+    if (status == ONS_E_MEMORY)
+        PyErr_NoMemory();
+    else
+        ons_set_gpu_error(status);
+    return -1;
 }
 
 static int run(loss_call *call) {
-    ons_loss *terms = &call->terms;
-    ons_problem problem;
-    terms->target = call->of_target.data;
-    terms->wide_target = call->of_target.dtype == ONS_INT64;
-    terms->in_double = call->real == ONS_FLOAT64;
-    terms->weight = call->of_weight.data;
-    terms->given = call->of_given.data;
-    terms->given_step = call->of_given.ndim > 0;
-    terms->loss = call->reduction == NONE ? call->loss.data : call->losses;
-    terms->reduced = call->reduced.data;
-    terms->lse = call->lse.data;
-    terms->divisor = call->reduction == MEAN ? (double *)(void *)call->divisor : NULL;
-    const int done = run_at_once(call);
-    if (done != 0) return done < 0 ? -1 : 0;
-    ons_view losses = values_of_rows(call, terms->loss);
-    losses.dtype = call->real;
-    if (find_pairs(call) < 0 || find_sums(call) < 0 ||
-        make_problem(call, ONS_OPERATION_cross_entropy, &losses, true, &problem) < 0 ||
-        run_problem(call, &problem) < 0)
+    ons_view operand[ONS_OPERANDS];
+    ons_loss_parts parts;
+    const bool gradient = call->gradient.owner;
+    const ons_operation operation =
+        gradient ? ONS_OPERATION_cross_entropy_with_grad : ONS_OPERATION_cross_entropy;
+    for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
+    operand[ONS_X] = call->x;
+    if (ons_make_problem(operation, operand, gradient ? &call->gradient : &call->x, call->along,
+                         &parts.problem) < 0)
         return -1;
-    if (!call->gradient.owner) return 0;
-    return make_problem(call, ONS_OPERATION_cross_entropy_with_grad, &call->gradient, true,
-                        &problem) < 0
-               ? -1
-               : run_problem(call, &problem);
+    parts.problem.stream = call->caller.stream;
+    parts.problem.scale_by = 1.0;
+    parts.mean = call->reduction == MEAN;
+    parts.terms = call->terms;
+    parts.terms.target = call->of_target.data;
+    parts.terms.wide_target = call->of_target.dtype == ONS_INT64;
+    parts.terms.in_double = call->real == ONS_FLOAT64;
+    parts.terms.weight = call->of_weight.data;
+    parts.terms.given = call->of_given.data;
+    parts.terms.given_step = call->of_given.ndim > 0;
+    parts.terms.loss = call->loss.data;
+    parts.terms.lse = call->lse.data;
+    parts.terms.reduced = call->reduced.data;
+    return run_parts(call, &parts);
 }
 
 /* ------- 4. The results in the caller's types ------- */
@@ -399,13 +286,12 @@ PyObject *ons_loss_call(PyObject *self, PyObject *args) {
         (given[STREAM] && ons_take_stream(stream, &call.caller.stream) < 0))
         return NULL;
     if (take_arrays(&call) == 0 && ons_check_device(&call.x, given) == 0 &&
-        check_targets(&call) == 0 && make_results(&call) == 0 && make_scratch(&call) == 0 &&
-        run(&call) == 0 && leave(&call, stream) == 0)
+        check_targets(&call) == 0 && make_results(&call) == 0 && run(&call) == 0 &&
+        leave(&call, stream) == 0)
         result = results(&call);
     ons_view *const views[] = {&call.x,        &call.of_target, &call.of_weight, &call.of_given,
                                &call.gradient, &call.loss,      &call.lse,       &call.reduced};
     for (int i = 0; i < 8; i++) ons_release_view(views[i]);
-    Py_XDECREF(call.scratch);
     return result;
 }
 

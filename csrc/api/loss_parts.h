@@ -1,0 +1,45 @@
+/* loss_parts.h - a loss and its gradient as problems that run one after the other. */
+#ifndef ONS_LOSS_PARTS_H
+#define ONS_LOSS_PARTS_H
+
+#include "loss.h"
+#include "onsoftmax.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The first part does the work of all others: one kernel of a GPU that holds the rows. */
+typedef enum {
+    ONS_LOSS_AT_ONCE,
+    ONS_LOSS_PAIRS,
+    ONS_LOSS_WEIGHT_SUM, /* this part and the next: only with label smoothing */
+    ONS_LOSS_SUMS,
+    ONS_LOSS_VALUES,
+    ONS_LOSS_GRADIENT,
+    ONS_LOSS_PART_COUNT
+} ons_loss_part;
+
+/* The caller sets the first three. ons_plan_loss sets the others. */
+typedef struct {
+    /* Coalesced: cross_entropy_with_grad, whose y is the gradient, or cross_entropy, whose y may be
+     * x. The pairs of the rows are not given. */
+    ons_problem problem;
+    /* Without weight_sum, sums and divisor. `loss` may be NULL if only `reduced` is wanted. */
+    ons_loss terms;
+    bool mean; /* terms.reduced is the mean of the losses, else their sum */
+    bool at_once;
+    ons_plan plan[ONS_LOSS_PART_COUNT]; /* of the parts that run */
+    int64_t scratch_bytes;              /* of all parts */
+} ons_loss_parts;
+
+ons_status ons_plan_loss(ons_loss_parts *all, const ons_machine *machine);
+
+/* As ons_run: on a GPU `scratch` is scratch_bytes of its memory, on the CPU it is NULL. */
+ons_status ons_run_loss(const ons_loss_parts *all, void *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
