@@ -21,14 +21,14 @@
  * rows, without gaps; index, chosen and rank have `count` entries. A real array has the
  * arithmetic's type. NULL: not given, or not wanted. */
 typedef struct ons_logprob {
-    const void *index; /* the elements of each row: int64 if wide_index, else int32 */
-    int64_t count;     /* of each row */
+    const void *index;          /* the elements of each row: int64 if wide_index, else int32 */
+    int64_t count;              /* of each row */
     bool wide_index, in_double; /* in_double: real arrays are of double, else of float */
     void *chosen;               /* real: the log-probabilities of these elements */
     void *entropy, *lse;        /* real */
     int64_t *argmax;            /* the first of the largest elements, or the first NaN */
     int64_t *rank;              /* how many elements are larger than the first chosen one */
-    double *moments;            /* three doubles: the row's ons_pair, and w / d */
+    double *moments;            /* the ons_pair of each row, then w / d of each row */
     const void *of_chosen, *of_entropy, *of_lse; /* real: the gradients */
 } ons_logprob;
 

@@ -146,7 +146,7 @@ typedef struct {
     ons_dtype compute;
     /* for an operation that selects: */
     int64_t k;
-    bool log, sorted;            /* else in any order */
+    bool log, sorted;                  /* else in any order */
     const struct ons_loss *loss;       /* for a loss: its other operands (loss.h) */
     const struct ons_logprob *logprob; /* for log-probabilities: the same (logprob.h) */
 } ons_problem;

@@ -1,6 +1,6 @@
 /* logprob.c - log-probabilities, entropy, argmax and rank of each row (api/logprob.h), and their
- * gradient. A strip's rows are added up as in online.c. What needs the softmax of a row comes from a
- * second walk over its tiles, which are then in a cache. */
+ * gradient. A strip's rows are added up as in online.c. What needs the softmax of a row comes from
+ * a second walk over its tiles, which are then in a cache. */
 #include "logprob.h"
 
 #include "../api/logprob.h"
@@ -49,39 +49,44 @@ static ons_tile tile_of_row(ons_strip *strip, int64_t i, int64_t j, int64_t n, t
     const ons_tile x = ons_strip_load(strip, j, n), copy = tile_in(room, size);
     const char *from = (const char *)x.data + i * x.across;
     if (x.along == size) return (ons_tile){(char *)from, size, x.across};
-    for (int64_t k = 0; k < n; k++)
-        memcpy(room->data + k * size, from + k * x.along, (size_t)size);
+    for (int64_t k = 0; k < n; k++) memcpy(room->data + k * size, from + k * x.along, (size_t)size);
     return copy;
 }
 
+/* The gradient of x is p (all - slope (x - m)), and more at each index. */
+typedef struct {
+    double all, slope;
+} row_gradient;
+
 /* Functions for both types of arithmetic. */
-#define FOR_TYPE(T, suffix)                                                                       \
-    /* x - m, and 0 for -inf, whose softmax is 0 */                                               \
-    static void subtract_##suffix(T *to, const T *x, double m, int64_t n) {                       \
-        const T largest = (T)m;                                                                   \
-        for (int64_t k = 0; k < n; k++) to[k] = x[k] == (T)-INFINITY ? 0 : x[k] - largest;        \
-    }                                                                                             \
-    static int64_t count_above_##suffix(const T *x, double than, int64_t n) {                     \
-        int64_t count = 0;                                                                        \
-        const T chosen = (T)than;                                                                 \
-        for (int64_t k = 0; k < n; k++) count += x[k] > chosen;                                   \
-        return count;                                                                             \
-    }                                                                                             \
-    static int64_t first_of_##suffix(const T *x, double m, int64_t n) {                           \
-        const T largest = (T)m;                                                                   \
-        for (int64_t k = 0; k < n; k++)                                                           \
-            if (x[k] == largest || (isnan(m) && isnan(x[k]))) return k;                           \
-        return -1;                                                                                \
-    }                                                                                             \
-    /* y = p (all - slope (x - m)) */                                                             \
-    static void gradient_##suffix(T *y, const T *p, const T *apart, double all, double slope,     \
-                                  int64_t n) {                                                    \
-        for (int64_t k = 0; k < n; k++) y[k] = p[k] * (T)(all - slope * (double)apart[k]);        \
+#define FOR_TYPE(T, name)                                                                       \
+    /* x - m, and 0 for -inf, whose softmax is 0 */                                             \
+    static void subtract_##name(void *to, const void *from, double m, int64_t n) {              \
+        const T *x = from, largest = (T)m;                                                      \
+        T *apart = to;                                                                          \
+        for (int64_t k = 0; k < n; k++) apart[k] = x[k] == (T) - INFINITY ? 0 : x[k] - largest; \
+    }                                                                                           \
+    static int64_t count_above_##name(const void *from, double than, int64_t n) {               \
+        const T *x = from, chosen = (T)than;                                                    \
+        int64_t count = 0;                                                                      \
+        for (int64_t k = 0; k < n; k++) count += x[k] > chosen;                                 \
+        return count;                                                                           \
+    }                                                                                           \
+    static int64_t first_of_##name(const void *from, double m, int64_t n) {                     \
+        const T *x = from, largest = (T)m;                                                      \
+        for (int64_t k = 0; k < n; k++)                                                         \
+            if (x[k] == largest || (isnan(m) && isnan(x[k]))) return k;                         \
+        return -1;                                                                              \
+    }                                                                                           \
+    /* p becomes the gradient, without what indices have more */                                \
+    static void multiply_##name(void *p, const void *apart, row_gradient by, int64_t n) {       \
+        const T *of = apart, all = (T)by.all, slope = (T)by.slope;                              \
+        T *y = p;                                                                               \
+        for (int64_t k = 0; k < n; k++) y[k] *= all - slope * of[k];                            \
     }
 FOR_TYPE(float, f32)
 FOR_TYPE(double, f64)
-#define OF_TYPE(wide, name, to, ...) \
-    ((wide) ? name##_f64((double *)(to), __VA_ARGS__) : name##_f32((float *)(to), __VA_ARGS__))
+#define OF_TYPE(wide, name, ...) ((wide) ? name##_f64(__VA_ARGS__) : name##_f32(__VA_ARGS__))
 
 /* Index number k of a row. */
 static int64_t index_of(const ons_logprob *of, int64_t row, int64_t k) {
@@ -92,10 +97,13 @@ static int64_t index_of(const ons_logprob *of, int64_t row, int64_t k) {
 static double element_of(const ons_strip *strip, int64_t i, int64_t j) {
     const ons_problem *problem = strip->problem;
     const ons_operand *x = &problem->operand[ONS_X];
-    double room;
-    strip->move->load(&room, strip->x + i * strip->x_across + j * x->stride[problem->dims - 1], 0,
+    double wide;
+    float single;
+    const bool is_wide = problem->logprob->in_double;
+    strip->move->load(is_wide ? (void *)&wide : &single,
+                      strip->x + i * strip->x_across + j * x->stride[problem->dims - 1], 0,
                       x->dtype, 1);
-    return problem->logprob->in_double ? room : (double)*(const float *)(const void *)&room;
+    return is_wide ? wide : (double)single;
 }
 
 static void set_real(const ons_logprob *of, void *array, int64_t at, double value) {
@@ -113,12 +121,9 @@ static void add_to_mean(const softmax_of_row *of, ons_state *mean, ons_tile x, i
     const int64_t size = wide ? sizeof(double) : sizeof(float);
     const ons_rows rows = {.width = 1, .state = mean};
     softmax_of_tile(of, tile_in(&p, size), x, n);
-    if (wide)
-        subtract_f64((double *)(void *)apart.data, x.data, of->state.m, n);
-    else
-        subtract_f32((float *)(void *)apart.data, x.data, of->state.m, n);
-    of->kernels->end_row[ONS_OPERATION_softmax_backward].add_gradient(
-        &rows, tile_in(&apart, size), tile_in(&p, size), n);
+    OF_TYPE(wide, subtract, apart.data, x.data, of->state.m, n);
+    of->kernels->end_row[ONS_OPERATION_softmax_backward].add_gradient(&rows, tile_in(&apart, size),
+                                                                      tile_in(&p, size), n);
 }
 
 /* The walk over the elements of row i, if its results need one. */
@@ -159,14 +164,14 @@ static void finish_row(ons_strip *strip, int64_t i) {
     const bool is_nan = isnan(pair.m) || isinf(pair.m);
     for (int64_t k = 0; k < of->count; k++) {
         const double x = element_of(strip, i, index_of(of, row, k));
-        set_real(of, of->chosen, row * of->count + k,
-                 is_nan ? (double)NAN : (x - pair.m) - log_d);
+        set_real(of, of->chosen, row * of->count + k, is_nan ? (double)NAN : (x - pair.m) - log_d);
     }
     set_real(of, of->entropy, row, log_d - mean);
     set_real(of, of->lse, row, ons_lse_of(pair));
     if (!of->moments) return;
-    double *const moments = of->moments + row * ONS_MOMENTS;
-    moments[0] = exchanged.m, moments[1] = exchanged.d, moments[2] = mean;
+    of->moments[2 * row] = exchanged.m;
+    of->moments[2 * row + 1] = exchanged.d;
+    of->moments[2 * strip->plan->rows + row] = mean;
 }
 
 static void logprobs(ons_strip *strip) {
@@ -177,3 +182,62 @@ static void logprobs(ons_strip *strip) {
 }
 
 void ons_cpu_logprob(const ons_job *job) { ons_for_each_strip(job, logprobs); }
+
+/* ------- The gradient ------- */
+
+static double real_at(const ons_logprob *of, const void *array, int64_t at) {
+    return !array          ? 0.0
+           : of->in_double ? ((const double *)array)[at]
+                           : (double)((const float *)array)[at];
+}
+
+static row_gradient gradient_of(const ons_logprob *of, int64_t row, int64_t rows) {
+    const double slope = real_at(of, of->of_entropy, row);
+    row_gradient gradient = {real_at(of, of->of_lse, row), slope};
+    for (int64_t k = 0; k < of->count; k++)
+        gradient.all -= real_at(of, of->of_chosen, row * of->count + k);
+    if (slope != 0.0) gradient.all += slope * of->moments[2 * rows + row];
+    return gradient;
+}
+
+/* Adds what the indices among elements j to j + n have more. */
+static void add_at_indices(const ons_logprob *of, int64_t row, int64_t j, int64_t n, void *y) {
+    for (int64_t k = 0; k < of->count; k++) {
+        const int64_t at = index_of(of, row, k) - j;
+        const double more = real_at(of, of->of_chosen, row * of->count + k);
+        if (at < 0 || at >= n) continue;
+        if (of->in_double)
+            ((double *)y)[at] += more;
+        else
+            ((float *)y)[at] = (float)((double)((float *)y)[at] + more);
+    }
+}
+
+static void gradient_of_row(ons_strip *strip, int64_t i) {
+    const ons_problem *problem = strip->problem;
+    const ons_logprob *of = problem->logprob;
+    const ons_operand *to = &problem->operand[ONS_Y];
+    const int64_t N = strip->plan->N, row = strip->first_row + i;
+    const int64_t step = to->stride[problem->dims - 1];
+    const int64_t size = ons_dtype_size(strip->plan->compute);
+    const row_gradient gradient = gradient_of(of, row, strip->plan->rows);
+    const double m = strip->rows.state[i].m;
+    softmax_of_row softmax;
+    tile_room room, p, apart;
+    begin_softmax(&softmax, strip, i);
+    ONS_FOR_EACH_TILE(strip, 0, N, j, n) {
+        const ons_tile x = tile_of_row(strip, i, j, n, &room);
+        softmax_of_tile(&softmax, tile_in(&p, size), x, n);
+        OF_TYPE(of->in_double, subtract, apart.data, x.data, m, n);
+        OF_TYPE(of->in_double, multiply, p.data, (const void *)apart.data, gradient, n);
+        add_at_indices(of, row, j, n, p.data);
+        strip->move->store(strip->y + i * strip->y_across + j * step, step, to->dtype, p.data, n);
+    }
+}
+
+static void gradients(ons_strip *strip) {
+    ons_strip_take_pairs(strip);
+    for (int64_t i = 0; i < strip->rows.width; i++) gradient_of_row(strip, i);
+}
+
+void ons_cpu_logprob_backward(const ons_job *job) { ons_for_each_strip(job, gradients); }

@@ -4,6 +4,6 @@
 
 #include "cpu.h"
 
-ons_cpu_method ons_cpu_logprob;
+ons_cpu_method ons_cpu_logprob, ons_cpu_logprob_backward;
 
 #endif

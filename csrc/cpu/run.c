@@ -53,10 +53,12 @@ ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {
     ons_job job = {problem, plan, kernels, workspace};
     const ons_operation_info *info = &ons_operations[problem->operation];
     const bool exact = problem->sums && !info->gradient;
-    (exact                                               ? ons_cpu_digits
-     : problem->operation == ONS_OPERATION_cross_entropy ? ons_cpu_losses
-     : problem->operation == ONS_OPERATION_logprob       ? ons_cpu_logprob
-                                                         : entries[plan->method])(&job);
+    ons_cpu_method *const own = problem->operation == ONS_OPERATION_cross_entropy ? ons_cpu_losses
+                                : problem->operation == ONS_OPERATION_logprob     ? ons_cpu_logprob
+                                : problem->operation == ONS_OPERATION_logprob_backward
+                                    ? ons_cpu_logprob_backward
+                                    : entries[plan->method];
+    (exact ? ons_cpu_digits : own)(&job);
     if (!fits) free(workspace);
     return ONS_OK;
 }

@@ -62,9 +62,9 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
     for_each_row(args, [&](int64_t row) {
         const int64_t index = index_of(of, row, 0, args.N);
         const ons_operand &x = args.problem.operand[ONS_X];
-        chosen[row] = index < 0 ? arithmetic<Real>::nan()
-                                : element_of<Real>(x, row_address(args, row).x, index,
-                                                   args.problem.dims);
+        chosen[row] = index < 0
+                          ? arithmetic<Real>::nan()
+                          : element_of<Real>(x, row_address(args, row).x, index, args.problem.dims);
     });
 }
 
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
         set_real<Real>(of.lse, row, isinf(all.m) ? m : m + log_d);
         if (!of.moments) continue;
         const ons_pair pair = pair_of(all.pair());
-        double *const to = of.moments + row * ONS_MOMENTS;
-        to[0] = pair.m, to[1] = pair.d, to[2] = mean;
+        ((ons_pair *)of.moments)[row] = pair;
+        of.moments[2 * args.rows + row] = mean;
     }
 }
 
@@ -136,9 +136,9 @@ static ons_status write_results(const launch_request &request, const moments<Rea
                                 int tile_elements) {
     constexpr int64_t ROWS = THREAD_A_ROW_THREADS / WARP, MAX_BLOCKS = 1 << 16;
     const int64_t blocks = min((request.plan->rows + ROWS - 1) / ROWS, MAX_BLOCKS);
-    return launch(request, {blocks, THREAD_A_ROW_THREADS}, logprob_kernel<Real>,
-                  as_it_is(request), (int)request.plan->blocks_a_row, tile_elements,
-                  *request.problem->logprob, of_parts);
+    return launch(request, {blocks, THREAD_A_ROW_THREADS}, logprob_kernel<Real>, as_it_is(request),
+                  (int)request.plan->blocks_a_row, tile_elements, *request.problem->logprob,
+                  of_parts);
 }
 
 ons_status launch_logprob(const launch_request &request) {
@@ -159,9 +159,8 @@ ons_status launch_logprob(const launch_request &request) {
                 if (status != ONS_OK) return status;
             }
             const ons_status status =
-                launch_strips(request, {parts, plan->threads}, moments_kernel<Rows>,
-                              rows.arguments, parts, plan->tile / Rows::V, of_parts,
-                              (const Real *)chosen);
+                launch_strips(request, {parts, plan->threads}, moments_kernel<Rows>, rows.arguments,
+                              parts, plan->tile / Rows::V, of_parts, (const Real *)chosen);
             if (status != ONS_OK || request.facts) return status;
             return write_results<Real>(request, of_parts, CHUNKS<Rows> * WARP * Rows::V);
         }

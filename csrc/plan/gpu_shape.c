@@ -282,8 +282,7 @@ static void take_logprob(const gpu_row *row, ons_plan *plan) {
     gpu_row in_parts = *row;
     in_parts.part_bytes = 3 * (int)real + (real == 4 ? 12 : 16); /* cuda/statistic/moments.cuh */
     take_split(&in_parts, plan);
-    plan->threads =
-        (int)min_of(SPLIT_THREADS, ceil_div(row->chunks, chunks * WARP) * WARP);
+    plan->threads = (int)min_of(SPLIT_THREADS, ceil_div(row->chunks, chunks * WARP) * WARP);
     plan->elements_a_thread = (int)chunks * row->chunk;
     plan->workspace_bytes += plan->rows * real; /* the chosen elements */
 }

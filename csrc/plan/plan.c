@@ -120,7 +120,7 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     if (operation->gradient)
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     if (operation->selects) plan->k = problem->k;
-    plan->reason = by_given ? "the pairs of the rows are given: their elements are read once"
+    plan->reason = by_given        ? "the pairs of the rows are given: their elements are read once"
                    : finds_moments ? "the row is read once, tile by tile"
                                    : "asked for by name";
     if (operation->loss && !given && !finds_moments && (on_cpu || operation->one_a_row))

@@ -21,7 +21,8 @@ static ons_view *take(ons_row_call *call, int axis, PyObject *index, ons_logprob
 
 static ons_view moments_of_rows(const ons_row_call *call) {
     ons_view view = call->rows;
-    view.shape[view.ndim++] = ONS_MOMENTS;
+    view.ndim = 1;
+    view.shape[0] = ONS_MOMENTS * call->count;
     return view;
 }
 
@@ -69,28 +70,24 @@ PyObject *ons_logprob_call(PyObject *self, PyObject *args) {
     int axis, wants[EXTRAS];
     ons_view *extra[EXTRAS] = {NULL}, *of_index, *chosen = NULL;
     memset(&call, 0, sizeof call);
-    if (!PyArg_ParseTuple(args, "OOipppppOO:logprob", &call.logits, &index, &axis,
-                          &wants[ENTROPY], &wants[LSE], &wants[ARGMAX], &wants[RANK],
-                          &wants[MOMENTS], &stream, &threads) ||
+    if (!PyArg_ParseTuple(args, "OOipppppOO:logprob", &call.logits, &index, &axis, &wants[ENTROPY],
+                          &wants[LSE], &wants[ARGMAX], &wants[RANK], &wants[MOMENTS], &stream,
+                          &threads) ||
         ons_begin_rows(&call, self, stream, threads) < 0)
         return NULL;
-    PyObject *given[KEYWORDS] = {[STREAM] = stream == Py_None ? NULL : stream,
-                                 [NUM_THREADS] = threads == Py_None ? NULL : threads};
-    if ((of_index = take(&call, axis, index, &terms)) && ons_check_device(&call.x, given) == 0 &&
+    if ((of_index = take(&call, axis, index, &terms)) &&
         ons_check_indices(&call, of_index, NULL) == 0 && ons_join_rows(&call) == 0 &&
         (chosen = make_results(&call, of_index, wants, extra, &terms))) {
         ons_view y = call.x; /* one value a row, which takes no memory of its own */
         y.data = chosen->data;
         y.dtype = call.real;
         for (int i = 0; i < y.ndim; i++) y.strides[i] = 0;
-        if (run(&call, ONS_OPERATION_logprob, &y, &terms) == 0 &&
-            ons_leave_rows(&call, stream) == 0)
-            result = Py_BuildValue("(NNNNNN)", ons_hand_over_rows(&call, chosen),
-                                   ons_hand_over_rows(&call, extra[ENTROPY]),
-                                   ons_hand_over_rows(&call, extra[LSE]),
-                                   ons_hand_over_rows(&call, extra[ARGMAX]),
-                                   ons_hand_over_rows(&call, extra[RANK]),
-                                   ons_hand_over_rows(&call, extra[MOMENTS]));
+        if (run(&call, ONS_OPERATION_logprob, &y, &terms) == 0 && ons_leave_rows(&call) == 0)
+            result = Py_BuildValue(
+                "(NNNNNN)", ons_hand_over_rows(&call, chosen),
+                ons_hand_over_rows(&call, extra[ENTROPY]), ons_hand_over_rows(&call, extra[LSE]),
+                ons_hand_over_rows(&call, extra[ARGMAX]), ons_hand_over_rows(&call, extra[RANK]),
+                ons_hand_over_rows(&call, extra[MOMENTS]));
     }
     ons_release_rows(&call);
     return result;

@@ -4,6 +4,8 @@
 int ons_begin_rows(ons_row_call *call, PyObject *self, PyObject *stream, PyObject *threads) {
     call->caller.module = PyModule_GetState(self);
     call->threads = call->caller.module->num_threads;
+    call->stream = stream;
+    call->num_threads = threads;
     if (ons_take_threads(threads == Py_None ? NULL : threads, &call->threads) < 0) return -1;
     return stream == Py_None ? 0 : ons_take_stream(stream, &call->caller.stream);
 }
@@ -34,7 +36,10 @@ int ons_take_logits(ons_row_call *call, int axis_number) {
         }
     }
     call->real = x->dtype == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32;
-    return 0;
+    PyObject *const given[KEYWORDS] = {
+        [STREAM] = call->stream == Py_None ? NULL : call->stream,
+        [NUM_THREADS] = call->num_threads == Py_None ? NULL : call->num_threads};
+    return ons_check_device(x, given);
 }
 
 static ons_view *new_entry(ons_row_call *call, const char *name, bool is_result) {
@@ -125,10 +130,10 @@ ons_view *ons_take_gradient(ons_row_call *call, PyObject *grad_out) {
     for (int i = 0; i < call->arrays; i++)
         if (!call->array[i].is_result && keep_apart(call, &call->array[i].view, out) < 0)
             return NULL;
-    return out;
+    return ons_join("grad_out", out, x, call->caller.stream) < 0 ? NULL : out;
 }
 
-int ons_check_indices(const ons_row_call *call, const ons_view *indices, const int64_t *ignored) {
+int ons_check_indices(const ons_row_call *call, const ons_view *indices, const long long *ignored) {
     int64_t count = 1;
     for (int i = 0; i < indices->ndim; i++) count *= indices->shape[i];
     const int64_t a_row = call->count > 0 ? count / call->count : 1;
@@ -142,7 +147,7 @@ int ons_check_indices(const ons_row_call *call, const ons_view *indices, const i
                          "target %lld of row %lld is no class: expected 0 to %lld, or "
                          "ignore_index, which is %lld",
                          (long long)value, (long long)(i / a_row), (long long)call->N - 1,
-                         (long long)*ignored);
+                         *ignored);
         else
             PyErr_Format(PyExc_IndexError,
                          "index %lld of row %lld is no element: expected 0 to %lld",
@@ -163,7 +168,7 @@ int ons_join_rows(ons_row_call *call) {
     return 0;
 }
 
-int ons_leave_rows(ons_row_call *call, PyObject *stream) {
+int ons_leave_rows(ons_row_call *call) {
     const ons_view *inputs[ONS_ROW_ARRAYS + 1] = {&call->x};
     int count = 1;
     if (call->x.device == ONS_CPU) return 0;
@@ -171,10 +176,9 @@ int ons_leave_rows(ons_row_call *call, PyObject *stream) {
     for (int i = 0; i < call->arrays; i++) {
         const ons_view *view = &call->array[i].view;
         if (!call->array[i].is_result) inputs[count++] = view;
-        if (view->owner && ons_order(call->x.gpu, call->caller.stream, view->stream) < 0)
-            return -1;
+        if (view->owner && ons_order(call->x.gpu, call->caller.stream, view->stream) < 0) return -1;
     }
-    PyObject *owner = stream != Py_None ? stream : call->x.stream_owner;
+    PyObject *owner = call->stream != Py_None ? call->stream : call->x.stream_owner;
     for (int i = 0; i < call->arrays; i++) {
         const ons_view *view = &call->array[i].view;
         if (call->array[i].is_result && view->owner &&

@@ -1,5 +1,5 @@
-/* row_call.h - shared by the calls on rows of logits that take and give arrays with entries for each
- * row: losses and log-probabilities. These arrays have no gaps and are of their final type. */
+/* row_call.h - shared by the calls on rows of logits that take and give arrays with entries for
+ * each row: losses and log-probabilities. These arrays have no gaps and are of their final type. */
 #ifndef ONS_PYTHON_ROW_CALL_H
 #define ONS_PYTHON_ROW_CALL_H
 
@@ -16,7 +16,8 @@ enum { ONS_ROW_ARRAYS = 9 };
 
 typedef struct {
     ons_caller caller;
-    PyObject *logits;
+    PyObject *logits, *stream; /* stream: None if it is not given */
+    PyObject *num_threads;     /* the same */
     int threads;
     ons_view x;
     ons_view rows; /* the shape of the rows; it owns nothing */
@@ -41,15 +42,16 @@ ons_view *ons_take_real(ons_row_call *call, const char *name, PyObject *object,
                         const ons_view *like, bool one);
 /* A new result of the shape of `like`. */
 ons_view *ons_new_row_result(ons_row_call *call, const ons_view *like, ons_dtype dtype);
-/* The array that receives a gradient: a new one for True. Inputs that overlap it are copied. */
+/* The array that receives a gradient: a new one for True. Inputs that overlap it are copied, so
+ * call ons_join_rows first. */
 ons_view *ons_take_gradient(ons_row_call *call, PyObject *grad_out);
 
 /* On the CPU, IndexError for an index that is no element's, and not `ignored` if this is given. */
-int ons_check_indices(const ons_row_call *call, const ons_view *indices, const int64_t *ignored);
+int ons_check_indices(const ons_row_call *call, const ons_view *indices, const long long *ignored);
 
 /* The work of ons_join and of ons_leave, for all arrays; then ons_release_rows. */
 int ons_join_rows(ons_row_call *call);
-int ons_leave_rows(ons_row_call *call, PyObject *stream);
+int ons_leave_rows(ons_row_call *call);
 void ons_release_rows(ons_row_call *call);
 
 /* A result in the caller's type. None for an empty view. */

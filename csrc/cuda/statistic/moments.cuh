@@ -96,7 +96,8 @@ struct with_products {
 template <typename Real>
 class running_moments {
    public:
-    /* A tile of the warp's tile number `number`. `counts`: whether elements above `chosen` count. */
+    /* A tile of the warp's tile number `number`. `counts`: whether elements above `chosen` count.
+     */
     template <typename Tile>
     __device__ __forceinline__ void add(const Tile &tile, int number, bool counts, Real chosen) {
         const Real top = larger(m, tile.largest());
