@@ -38,6 +38,7 @@ from ._describe import __version__ as __version__
 from ._explain import explain
 from ._explain.record import Step
 from ._explain.trace import Trace
+from ._logprob import LogProb, logprob
 from ._losses import cross_entropy, cross_entropy_with_grad
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
@@ -72,6 +73,7 @@ __all__ = [
     "Cliff",
     "Cost",
     "DeviceArray",
+    "LogProb",
     "Method",
     "Normalizer",
     "Plan",
@@ -86,6 +88,7 @@ __all__ = [
     "get_num_threads",
     "log_softmax",
     "log_softmax_backward",
+    "logprob",
     "logsumexp",
     "methods",
     "normalizer",

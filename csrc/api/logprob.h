@@ -16,6 +16,7 @@
 #define ONS_LOGPROB_H
 
 #include "problem.h"
+#include "state.h"
 
 /* What is read and written beside x and y. Arrays have an entry for each row, in the order of the
  * rows, without gaps; index, chosen and rank have `count` entries. A real array has the
@@ -33,5 +34,13 @@ typedef struct ons_logprob {
 } ons_logprob;
 
 enum { ONS_MOMENTS = 3 };
+
+/* The pair of a sum d that is relative to e^m. */
+ONS_INLINE ons_pair ons_pair_of_sum(double m, double d) {
+    const bool has_power = isfinite(m) && !ons_needs_anchor(m);
+    const double c = has_power ? ons_reference(m) : 0.0;
+    const double apart = has_power ? (m - c * ONS_LN2_HIGH) - c * ONS_LN2_LOW : 0.0;
+    return ons_pair_of(m, d * exp(apart));
+}
 
 #endif

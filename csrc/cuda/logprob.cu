@@ -1,85 +1,83 @@
-/* logprob.cu - log-probabilities, entropy, argmax and rank of each row (api/logprob.h). Blocks
- * share a row in parts, as in split.cu, whatever the number of rows. The first kernel writes the
- * moments of each part. In the second a warp takes a row, merges its parts and writes the results.
- * Moves 1 read of N; any N. */
+/* logprob.cu - log-probabilities, entropy, argmax and rank of each row (api/logprob.h), and their
+ * gradient. A block takes a row tile by tile. If rows are few, the blocks of a cluster share each
+ * row in parts (sm_90 and later). The first block merges the moments of all parts and writes the
+ * results. Moves 1 read of N; any N.
+ *
+ * logprob_gradient: blocks share a row in parts, as in split.cu. Moves 1 read + 1 write of N. */
 #include "../api/logprob.h"
-#include "../api/loss.h"
 #include "kernel/parts_of_rows.cuh"
 #include "statistic/moments.cuh"
-#include "statistic/pair_d.cuh"
+#include "team/arrivals.cuh"
 
-template <typename Rows>
-constexpr int CHUNKS = sizeof(typename Rows::Real) == sizeof(float) ? SPLIT_CHUNKS : TILE_CHUNKS;
-
-/* Index number i of a row, or -1 if it is no element's. */
-__device__ inline int64_t index_of(const ons_logprob &of, int64_t row, int64_t i, int64_t N) {
-    const int64_t at = row * of.count + i;
-    const int64_t index =
-        of.wide_index ? ((const int64_t *)of.index)[at] : ((const int32_t *)of.index)[at];
-    return index >= 0 && index < N ? index : -1;
-}
-
-/* Element j of a row. */
 template <typename Real>
-__device__ inline Real element_of(const ons_operand &x, const char *row, int64_t j, int dims) {
-    return read_as<Real>(row + j * x.stride[dims - 1], x.dtype);
-}
+constexpr int CHUNKS = sizeof(Real) == sizeof(float) ? LOGPROB_CHUNKS : TILE_CHUNKS;
 
+/* The most threads of a block, and the blocks of this size that fit a multiprocessor. Aligned
+ * 16-bit rows take fewer registers than others. */
 template <typename Rows>
-__global__ void __launch_bounds__(SPLIT_THREADS, sizeof(typename Rows::Real) == 4 ? 3 : 2)
-    moments_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
-                   int64_t chunks_a_part, moments<typename Rows::Real> *of_parts,
-                   const typename Rows::Real *chosen) {
-    await_earlier_work();
-    using Real = typename Rows::Real;
-    constexpr int K = CHUNKS<Rows>;
-    __shared__ moments<Real> warps[SPLIT_THREADS / WARP];
-    const part_of_rows<Rows, block_a_row> part(args, parts, chunks_a_part);
-    const auto row = part.row(args);
-    const bool counts = chosen;
-    const Real above = counts ? chosen[args.first_row + part.index()] : 0;
-    running_moments<Real> so_far;
-    for_each_tile<block_a_row, K>(row, part.begin, part.end, [&](int64_t chunk, const auto &tile) {
-        so_far.add(tile, (int)(chunk / (K * WARP)), counts, above);
-    });
-    moments<Real> mine = merge_over_lanes(so_far.rounded());
-    if (blockDim.x > WARP) {
-        if (threadIdx.x % WARP == 0) warps[warp_of_block()] = mine;
-        __syncthreads();
-        if (warp_of_block() > 0) return;
-        const bool has_one = threadIdx.x < (unsigned)warps_of_block();
-        mine = merge_over_lanes(has_one ? warps[threadIdx.x] : moments<Real>::empty());
+constexpr int THREADS = LOGPROB_THREADS;
+template <typename Rows>
+constexpr int BLOCKS = 1;
+template <>
+constexpr int THREADS<contiguous_rows<any_16_bit, alignment::ALL>> = LOGPROB_THREADS_16_BIT;
+template <>
+constexpr int BLOCKS<contiguous_rows<any_16_bit, alignment::ALL>> = 2;
+
+/* Index number i of a row, as it lies in memory. Nothing waits for it yet. */
+struct read_index {
+    int low, high;
+
+    __device__ read_index(const ons_logprob &of, int64_t row, int64_t i) : high(0) {
+        const int *const at = (const int *)of.index + ((row * of.count + i) << (int)of.wide_index);
+        low = at[0];
+        if (of.wide_index) high = at[1];
     }
-    if (threadIdx.x == 0) *part.of_part(of_parts, args, parts) = mine;
-}
+    /* -1 if it is no element's. */
+    __device__ int64_t value(const ons_logprob &of, int64_t N) const {
+        const int64_t index =
+            of.wide_index ? (int64_t)((uint64_t)high << 32 | (unsigned)low) : (int64_t)low;
+        return index >= 0 && index < N ? index : -1;
+    }
+};
 
-/* The first chosen element of each row, for its rank. */
-template <typename Real>
-__global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
-    chosen_kernel(const __grid_constant__ problem_arguments args,
-                  const __grid_constant__ ons_logprob of, Real *chosen) {
-    await_earlier_work();
-    for_each_row(args, [&](int64_t row) {
-        const int64_t index = index_of(of, row, 0, args.N);
+/* Element j of a row of this launch; NaN for j = -1. */
+template <typename Rows>
+struct elements {
+    template <typename Index>
+    __device__ static auto at(const typename Rows::arguments &args, Index row, int64_t j) {
         const ons_operand &x = args.problem.operand[ONS_X];
-        chosen[row] = index < 0
-                          ? arithmetic<Real>::nan()
-                          : element_of<Real>(x, row_address(args, row).x, index, args.problem.dims);
-    });
+        return read_as<typename Rows::Real>(
+            row_address(args, row).x + j * x.stride[args.problem.dims - 1], x.dtype);
+    }
+};
+template <typename X, alignment ALIGNED>
+struct elements<contiguous_rows<X, ALIGNED>> {
+    using Rows = contiguous_rows<X, ALIGNED>;
+    template <typename Index>
+    __device__ static auto at(const typename Rows::arguments &args, Index row, int64_t j) {
+        const X *const x = args.x + (row + args.first_row) * args.x_pitch + j;
+        return args.format.with(
+            [&](auto type) { return to_real<typename Rows::Real>(*(const decltype(type) *)x); });
+    }
+};
+template <typename Rows, typename Index>
+__device__ inline auto element_at(const typename Rows::arguments &args, Index row, int64_t j) {
+    return j < 0 ? arithmetic<typename Rows::Real>::nan() : elements<Rows>::at(args, row, j);
 }
 
 /* The first element of a warp's tile that is m. A warp calls it. */
-template <typename Real>
-__device__ inline int64_t find(Real m, const ons_operand &x, const char *row, int dims,
-                               int64_t begin, int64_t end) {
+template <int K, typename Row, typename Real>
+__device__ inline int64_t first_of(const Row &row, int tile, Real m) {
+    constexpr int V = Row::V;
+    const int64_t chunk = (int64_t)tile * K * WARP + threadIdx.x % WARP;
+    Real x[K * V];
     int first = INT_MAX;
-#pragma unroll 8
-    for (int i = threadIdx.x % WARP; i < (int)(end - begin); i += WARP)
-        if (is_same_m(element_of<Real>(x, row, begin + i, dims), m)) first = min(first, i);
+    known(row, [&](const auto &row) { converted(row.template load<K, WARP>(chunk)).take(x); });
 #pragma unroll
-    for (int apart = WARP / 2; apart > 0; apart /= 2)
-        first = min(first, __shfl_xor_sync(~0u, first, apart));
-    return begin + first;
+    for (int e = K * V - 1; e >= 0; e--)
+        if (x[e] == m || (isnan(m) && isnan(x[e])))
+            first = (int)(threadIdx.x % WARP) * V + place<WARP, V>(e);
+    return (int64_t)tile * K * WARP * V + min_over_warp(first);
 }
 
 template <typename Real>
@@ -87,82 +85,210 @@ __device__ inline void set_real(void *array, int64_t at, double value) {
     if (array) ((Real *)array)[at] = (Real)value;
 }
 
-/* A warp takes a row. */
+/* Merges the moments of all warps that share a row, in the order of the warps. Returns them in the
+ * first of these warps. Other warps return their own. */
 template <typename Real>
-__global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
-    logprob_kernel(const __grid_constant__ problem_arguments args, int parts, int tile_elements,
-                   const __grid_constant__ ons_logprob of, const moments<Real> *of_parts) {
-    await_earlier_work();
-    const int64_t step = (int64_t)gridDim.x * warps_of_block();
-    const int lane = threadIdx.x % WARP, dims = args.problem.dims;
-    const ons_operand &x = args.problem.operand[ONS_X];
-#pragma unroll 1
-    for (int64_t row = (int64_t)blockIdx.x * warps_of_block() + warp_of_block(); row < args.rows;
-         row += step) {
-        moments<Real> all = moments<Real>::empty();
-#pragma unroll 1
-        for (int part = lane; part < parts; part += WARP)
-            all = merged(all, of_parts[row * parts + part]);
-        all = merge_over_lanes(all);
-        const char *const elements = row_address(args, row).x;
-        const bool is_nan = isinf(all.m) || isnan(all.m);
-        const double nan = arithmetic<double>::nan(), m = (double)all.m;
-        const double log_d = (double)log_of_sum(all.pair()), mean = (double)all.w / (double)all.d;
-        for (int64_t i = lane; i < of.count; i += WARP) {
-            const int64_t index = index_of(of, row, i, args.N);
-            const double apart =
-                index < 0 || is_nan ? nan : (double)element_of<Real>(x, elements, index, dims) - m;
-            set_real<Real>(of.chosen, row * of.count + i, apart - log_d);
-            if (of.rank && i == 0) of.rank[row] = index < 0 ? -1 : all.above;
-        }
-        if (of.argmax) {
-            const int64_t begin = (int64_t)all.tile * tile_elements,
-                          end = min(begin + tile_elements, args.N);
-            const int64_t first = find(all.m, x, elements, dims, begin, end);
-            if (lane == 0) of.argmax[row] = first;
-        }
-        if (lane > 0) continue;
-        set_real<Real>(of.entropy, row, is_nan ? nan : log_d - mean);
-        set_real<Real>(of.lse, row, isinf(all.m) ? m : m + log_d);
-        if (!of.moments) continue;
-        const ons_pair pair = pair_of(all.pair());
-        ((ons_pair *)of.moments)[row] = pair;
-        of.moments[2 * args.rows + row] = mean;
+class warps_of_row {
+   public:
+    __device__ explicit warps_of_row(int blocks_) : blocks(blocks_) {
+#if __CUDA_ARCH__ >= 900
+        if (blocks == 1) return;
+        arrived().make_ready();
+        arrivals::say_ready();
+#endif
     }
+
+    __device__ bool is_first() const { return warp() == 0; }
+
+    __device__ moments<Real> merge(const moments<Real> &of_thread, bool counts) const {
+        __shared__ moments<Real> parts[LARGEST_CLUSTER * LOGPROB_THREADS / WARP];
+        const int warps = blocks * warps_of_block();
+        const moments<Real> mine = merge_of_one_m(of_thread, counts);
+        if (warps == 1) return mine;
+        if (blocks == 1) {
+            if (threadIdx.x % WARP == 0) parts[warp()] = mine;
+            __syncthreads();
+        } else {
+#if __CUDA_ARCH__ >= 900
+            arrivals::await_ready();
+            if (threadIdx.x % WARP == 0) arrived().send(parts + warp(), 0, mine);
+            if (!is_first()) return mine;
+            arrived().announce(warps * sizeof mine);
+            arrived().await();
+#endif
+        }
+        if (!is_first()) return mine;
+        const int lane = threadIdx.x % WARP;
+        moments<Real> all = lane < warps ? parts[lane] : moments<Real>::empty();
+#pragma unroll 1
+        for (int i = lane + WARP; i < warps; i += WARP) all = merged(all, parts[i]);
+        return merge_over_lanes(all, counts);
+    }
+
+   private:
+    __device__ int warp() const {
+#if __CUDA_ARCH__ >= 900
+        if (blocks > 1) return (int)cluster_rank() * warps_of_block() + warp_of_block();
+#endif
+        return warp_of_block();
+    }
+#if __CUDA_ARCH__ >= 900
+    __device__ static arrivals &arrived() {
+        __shared__ arrivals of_row;
+        return of_row;
+    }
+#endif
+
+    const int blocks;
+};
+
+/* The results of a row. A warp calls it. `first`: the first chosen element, if it is one. */
+template <typename Rows, typename Index, typename Row, typename Real>
+__device__ inline void write_results(const typename Rows::arguments &args, const ons_logprob &of,
+                                     Index index, const Row &row, Real first,
+                                     const moments<Real> &all) {
+    const int lane = threadIdx.x % WARP;
+    const int64_t number = args.first_row + index;
+    const bool is_nan = isinf(all.m) || isnan(all.m);
+    const Real nan = arithmetic<Real>::nan(), log_d = is_nan ? nan : log(all.d);
+    const Real mean = is_nan ? nan : all.w / all.d;
+    for (int64_t i = lane; i < of.count; i += WARP) {
+        if (i > 0)
+            first = element_at<Rows>(args, index, read_index(of, number, i).value(of, args.N));
+        set_real<Real>(of.chosen, number * of.count + i, (first - all.m) - log_d);
+        if (of.rank && i == 0) of.rank[number] = isnan(first) ? -1 : all.above;
+    }
+    if (of.argmax) {
+        const int64_t largest = first_of<CHUNKS<Real>>(row, all.tile, all.m);
+        if (lane == 0) of.argmax[number] = largest;
+    }
+    if (lane > 0) return;
+    set_real<Real>(of.entropy, number, log_d - mean);
+    set_real<Real>(of.lse, number, isinf(all.m) ? all.m : all.m + log_d);
+    if (!of.moments) return;
+    ((ons_pair *)of.moments)[number] = ons_pair_of_sum((double)all.m, (double)all.d);
+    of.moments[2 * args.rows + number] = (double)mean;
 }
 
-template <typename Real>
-static ons_status write_results(const launch_request &request, const moments<Real> *of_parts,
-                                int tile_elements) {
-    constexpr int64_t ROWS = THREAD_A_ROW_THREADS / WARP, MAX_BLOCKS = 1 << 16;
-    const int64_t blocks = min((request.plan->rows + ROWS - 1) / ROWS, MAX_BLOCKS);
-    return launch(request, {blocks, THREAD_A_ROW_THREADS}, logprob_kernel<Real>, as_it_is(request),
-                  (int)request.plan->blocks_a_row, tile_elements, *request.problem->logprob,
-                  of_parts);
+template <typename Rows>
+__global__ void __launch_bounds__(THREADS<Rows>, BLOCKS<Rows>)
+    logprob_kernel(const __grid_constant__ typename Rows::arguments args,
+                   const __grid_constant__ ons_logprob of, int parts, int64_t chunks_a_part) {
+    using Real = typename Rows::Real;
+    constexpr int K = CHUNKS<Real>;
+    const warps_of_row<Real> warps(parts);
+    await_earlier_work();
+    const part_of_rows<Rows, block_a_row> part(args, parts, chunks_a_part);
+    const auto index = part.index();
+    const auto row = part.row(args);
+    const read_index at(of, args.first_row + index, 0);
+    Real chosen = of.rank ? element_at<Rows>(args, index, at.value(of, args.N)) : 0;
+    running_moments<Real> so_far;
+    for_each_tile<block_a_row, K>(row, part.begin, part.end, [&](int64_t chunk, const auto &tile) {
+        const int number = (int)(chunk / (K * WARP));
+        const bool is_whole = (number + 1ll) * (K * WARP * Rows::V) <= args.N;
+        so_far.add(tile, number, is_whole, of.rank, chosen);
+    });
+    if (!of.rank && warps.is_first()) chosen = element_at<Rows>(args, index, at.value(of, args.N));
+    const moments<Real> all = warps.merge(so_far.rounded(), of.rank);
+    if (warps.is_first()) write_results<Rows>(args, of, index, row, chosen, all);
 }
 
 ons_status launch_logprob(const launch_request &request) {
-    return with_rows<ONS_FAMILY_logprob>(request, [&](auto ops, auto rows) {
+    return with_rows<ONS_FAMILY_logprob>(request, [&](auto, auto rows) {
         using Rows = typename decltype(rows)::Rows;
-        using Real = typename Rows::Real;
         const ons_plan *plan = request.plan;
-        const ons_logprob &of = *request.problem->logprob;
-        if constexpr (!decltype(ops)::ONE_A_ROW) {
-            return ONS_E_OPERAND;
-        } else {
-            const int parts = (int)plan->blocks_a_row;
-            auto *const of_parts = (moments<Real> *)request.workspace;
-            Real *const chosen = of.rank ? (Real *)(of_parts + plan->rows * parts) : nullptr;
-            if (of.rank && !request.facts) {
-                const ons_status status =
-                    launch_thread_a_row(request, chosen_kernel<Real>, of, chosen);
-                if (status != ONS_OK) return status;
-            }
-            const ons_status status =
-                launch_strips(request, {parts, plan->threads}, moments_kernel<Rows>, rows.arguments,
-                              parts, plan->tile / Rows::V, of_parts, (const Real *)chosen);
-            if (status != ONS_OK || request.facts) return status;
-            return write_results<Real>(request, of_parts, CHUNKS<Rows> * WARP * Rows::V);
+        launch_shape shape = {plan->blocks_a_row, plan->threads};
+        shape.cluster = (int)plan->blocks_a_row;
+        return launch_strips(request, shape, logprob_kernel<Rows>, rows.arguments,
+                             *request.problem->logprob, (int)plan->blocks_a_row,
+                             plan->tile / Rows::V);
+    });
+}
+
+/* ------- The gradient ------- */
+
+template <typename Real>
+__device__ inline Real real_at(const void *array, int64_t at) {
+    return array ? ((const Real *)array)[at] : 0;
+}
+
+/* The gradient of x is p (all - slope (x - m)), and more at each index. */
+template <typename Real>
+struct gradient_of_logprob {
+    const ons_logprob &of;
+    int64_t row, N;
+    Real m, all, slope;
+
+    __device__ gradient_of_logprob(const ons_logprob &of_, int64_t row_, int64_t N_, Real m_,
+                                   Real mean)
+        : of(of_), row(row_), N(N_), m(m_), slope(real_at<Real>(of_.of_entropy, row_)) {
+        all = real_at<Real>(of.of_lse, row);
+        if (slope != 0) all = fma(slope, mean, all);
+        for (int64_t i = 0; i < of.count; i++)
+            all -= index(i) < 0 ? arithmetic<Real>::nan() : more(i);
+    }
+
+    /* Turns the softmax of a tile, which begins at element `first`, into its gradient. */
+    template <int V, typename Tile, int n>
+    __device__ __forceinline__ void finish(int64_t first, const Tile &tile, Real (&y)[n]) const {
+        constexpr Real FAR = -1000; /* e^FAR is 0 */
+        Real x[n];
+        tile.take(x);
+#pragma unroll
+        for (int e = 0; e < n; e++) y[e] *= fma(-slope, fmax(x[e] - m, FAR), all);
+#pragma unroll 1
+        for (int64_t i = 0; i < of.count; i++) {
+            const int64_t apart = index(i) - first;
+            if (apart < 0 || apart > place<WARP, V>(n - 1)) continue;
+            const Real own = more(i);
+#pragma unroll
+            for (int e = 0; e < n; e++)
+                if ((int)apart == place<WARP, V>(e)) y[e] += own;
         }
+    }
+
+   private:
+    __device__ int64_t index(int64_t i) const { return read_index(of, row, i).value(of, N); }
+    __device__ Real more(int64_t i) const {
+        return real_at<Real>(of.of_chosen, row * of.count + i);
+    }
+};
+
+template <typename Rows>
+__global__ void __launch_bounds__(SPLIT_THREADS)
+    logprob_gradient_kernel(const __grid_constant__ typename Rows::arguments args,
+                            const __grid_constant__ ons_logprob of, int parts,
+                            int64_t chunks_a_part) {
+    await_earlier_work();
+    using Real = typename Rows::Real;
+    constexpr int K = TILE_CHUNKS, V = Rows::V;
+    const part_of_rows<Rows, block_a_row> part(args, parts, chunks_a_part);
+    const auto row = part.row(args);
+    const int64_t number = args.first_row + part.index();
+    const state<Real> whole = state_of<Real>(((const ons_pair *)of.moments)[number]);
+    const gradient_of_logprob<Real> gradient(of, number, args.N, whole.m,
+                                             (Real)of.moments[2 * args.rows + number]);
+    const auto constants = constants_of<softmax>(whole);
+    const reference<Real> to(whole.m);
+    known(row, [&](const auto &row) {
+        for_each_tile<block_a_row, K>(
+            row, part.begin, part.end, [&](int64_t chunk, const auto &tile) {
+                Real y[K * V];
+                finish_tile<softmax>(tile, to, constants, y);
+                gradient.template finish<V>(chunk * V, tile, y);
+                row.template store<K, WARP, true>(chunk, y, tile.allowed(), 0);
+            });
+    });
+}
+
+ons_status launch_logprob_gradient(const launch_request &request) {
+    return with_rows<ONS_FAMILY_logprob_gradient>(request, [&](auto, auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        const ons_plan *plan = request.plan;
+        return launch_strips(request, {plan->blocks_a_row, plan->threads},
+                             logprob_gradient_kernel<Rows>, rows.arguments,
+                             *request.problem->logprob, (int)plan->blocks_a_row,
+                             plan->tile / Rows::V);
     });
 }

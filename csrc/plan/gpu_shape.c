@@ -275,16 +275,22 @@ static void take_split(const gpu_row *row, ons_plan *plan) {
         ceil_div(plan->rows, plan->width) * plan->width * plan->blocks_a_row * row->part_bytes;
 }
 
-/* The parts of `split`, for any number of rows. Short rows have fewer threads. */
+/* A block for a row. If rows are so few that multiprocessors would be idle, a cluster for a row. */
 static void take_logprob(const gpu_row *row, ons_plan *plan) {
-    const int64_t chunks = row->chunk == CHUNK_OF_FLOATS ? SPLIT_CHUNKS : TILE_CHUNKS;
-    const int64_t real = ons_dtype_size(plan->compute);
-    gpu_row in_parts = *row;
-    in_parts.part_bytes = 3 * (int)real + (real == 4 ? 12 : 16); /* cuda/statistic/moments.cuh */
-    take_split(&in_parts, plan);
-    plan->threads = (int)min_of(SPLIT_THREADS, ceil_div(row->chunks, chunks * WARP) * WARP);
+    const bool few_registers = row->contiguous && row->is_16_bit && plan->all_aligned;
+    const int64_t chunks = row->chunk == CHUNK_OF_FLOATS ? LOGPROB_CHUNKS : TILE_CHUNKS;
+    const int64_t tiles = ceil_div(row->chunks, chunks * WARP);
+    const int64_t most = (few_registers ? LOGPROB_THREADS_16_BIT : LOGPROB_THREADS) / WARP;
+    const int64_t room = (few_registers ? 2 : 1) * most * row->gpu->multiprocessors;
+    const int cluster = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
+    int64_t warps = min_of(LOGPROB_WARPS, power_of_two_from(ceil_div(tiles, LOGPROB_TILES)));
+    if (warps > ceil_div(tiles, LOGPROB_TILES)) warps /= 2; /* blocks fill a multiprocessor */
+    if (!plan->invariant) warps = max_of(warps, min_of(tiles, room / max_of(plan->rows, 1)));
+    plan->blocks_a_row = min_of(max_of(cluster, 1), ceil_div(warps, LOGPROB_WARPS));
+    warps = min_of(most, ceil_div(warps, plan->blocks_a_row));
+    plan->threads = (int)warps * WARP;
     plan->elements_a_thread = (int)chunks * row->chunk;
-    plan->workspace_bytes += plan->rows * real; /* the chosen elements */
+    plan->tile = ceil_div(tiles, plan->blocks_a_row) * chunks * WARP * row->chunk;
 }
 
 /* The most threads of a block in a cluster. */
@@ -507,6 +513,8 @@ ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
     if (finds_moments) plan->family = ONS_FAMILY_logprob;
     if (ons_operations[as_it_is->operation].loss && as_it_is->given)
         plan->family = has_one_a_row(as_it_is) ? ONS_FAMILY_losses : ONS_FAMILY_loss_gradient;
+    if (as_it_is->operation == ONS_OPERATION_logprob_backward)
+        plan->family = ONS_FAMILY_logprob_gradient;
     const gpu_row seen = seen_by(plan->family, as_it_is), *row = &seen;
     plan->longest_row = plan->workspace_bytes = plan->tile = 0;
     plan->lanes = 0;

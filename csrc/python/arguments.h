@@ -121,9 +121,10 @@ extern const char ons_merge_doc[], ons_pack_doc[], ons_empty_doc[];
 PyObject *ons_loss_call(PyObject *self, PyObject *args);
 extern const char ons_loss_doc[];
 
-/* logprob.c: logprob. */
+/* logprob.c: logprob and its gradient. */
 PyObject *ons_logprob_call(PyObject *self, PyObject *args);
-extern const char ons_logprob_doc[];
+PyObject *ons_logprob_gradient_call(PyObject *self, PyObject *args);
+extern const char ons_logprob_doc[], ons_logprob_gradient_doc[];
 /* traced.c */
 PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_xla_target(PyObject *self, PyObject *platform);

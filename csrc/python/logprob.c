@@ -26,12 +26,14 @@ static ons_view moments_of_rows(const ons_row_call *call) {
     return view;
 }
 
+/* `pairs`: what a gradient is computed from, else NULL. */
 static int run(ons_row_call *call, ons_operation operation, const ons_view *y,
-               const ons_logprob *terms) {
+               const ons_view *pairs, const ons_logprob *terms) {
     ons_view operand[ONS_OPERANDS];
     ons_problem problem;
     for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
     operand[ONS_X] = call->x;
+    if (pairs) operand[ONS_STATISTIC] = *pairs;
     if (ons_make_problem(operation, operand, y, call->along, &problem) < 0) return -1;
     problem.logprob = terms;
     problem.scale_by = 1.0;
@@ -52,6 +54,12 @@ static ons_view *make_results(ons_row_call *call, const ons_view *of_index, cons
                          [ARGMAX] = {&call->rows, ONS_INT64, (void **)&terms->argmax},
                          [RANK] = {of_index, ONS_INT64, (void **)&terms->rank},
                          [MOMENTS] = {&moments, ONS_FLOAT64, (void **)&terms->moments}};
+    if (wants[RANK] && terms->count != 1) {
+        PyErr_Format(PyExc_ValueError,
+                     "rank is wanted, and index has %lld elements of each row: expected one",
+                     (long long)terms->count);
+        return NULL;
+    }
     ons_view *chosen = ons_new_row_result(call, of_index, call->real);
     if (chosen) terms->chosen = chosen->data;
     for (int i = 0; i < EXTRAS && chosen; i++) {
@@ -82,7 +90,7 @@ PyObject *ons_logprob_call(PyObject *self, PyObject *args) {
         y.data = chosen->data;
         y.dtype = call.real;
         for (int i = 0; i < y.ndim; i++) y.strides[i] = 0;
-        if (run(&call, ONS_OPERATION_logprob, &y, &terms) == 0 && ons_leave_rows(&call) == 0)
+        if (run(&call, ONS_OPERATION_logprob, &y, NULL, &terms) == 0 && ons_leave_rows(&call) == 0)
             result = Py_BuildValue(
                 "(NNNNNN)", ons_hand_over_rows(&call, chosen),
                 ons_hand_over_rows(&call, extra[ENTROPY]), ons_hand_over_rows(&call, extra[LSE]),
@@ -98,4 +106,67 @@ const char ons_logprob_doc[] =
     "        num_threads, /)\n--\n\n"
     "(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those\n"
     "that are not wanted. index comes without gaps. It has the shape of the rows, or one\n"
-    "dimension more. moments has three doubles a row.";
+    "dimension more. moments has the pairs of all rows, then the mean of x - m of each.";
+
+/* ------- The gradient ------- */
+
+/* Takes the moments that a call of logprob gave. */
+static ons_view *take_moments(ons_row_call *call, PyObject *object) {
+    const ons_view wanted = moments_of_rows(call);
+    const ons_dtype real = call->real;
+    call->real = ONS_FLOAT64;
+    ons_view *moments = ons_take_real(call, "moments", object, &wanted, false);
+    call->real = real;
+    return moments;
+}
+
+/* Takes the gradients of the results. */
+static int take_gradients(ons_row_call *call, const ons_view *of_index, PyObject *const given[3],
+                          ons_logprob *terms) {
+    static const char *const names[] = {"grad_logprob", "grad_entropy", "grad_lse"};
+    const void **const to[] = {&terms->of_chosen, &terms->of_entropy, &terms->of_lse};
+    for (int i = 0; i < 3; i++) {
+        const ons_view *view =
+            ons_take_real(call, names[i], given[i], i == 0 ? of_index : &call->rows, false);
+        if (!view) return -1;
+        *to[i] = view->data;
+    }
+    return 0;
+}
+
+PyObject *ons_logprob_gradient_call(PyObject *self, PyObject *args) {
+    ons_row_call call;
+    ons_logprob terms = {.count = 0};
+    PyObject *index, *of_moments, *given[3], *stream, *threads, *result = NULL;
+    int axis;
+    ons_view *of_index, *moments, *gradient;
+    memset(&call, 0, sizeof call);
+    if (!PyArg_ParseTuple(args, "OOiOOOOOO:logprob_backward", &call.logits, &index, &axis,
+                          &of_moments, &given[0], &given[1], &given[2], &stream, &threads) ||
+        ons_begin_rows(&call, self, stream, threads) < 0)
+        return NULL;
+    if ((of_index = take(&call, axis, index, &terms)) &&
+        ons_check_indices(&call, of_index, NULL) == 0 &&
+        (moments = take_moments(&call, of_moments)) &&
+        take_gradients(&call, of_index, given, &terms) == 0 && ons_join_rows(&call) == 0 &&
+        (gradient = ons_take_gradient(&call, Py_True))) {
+        ons_view pairs = *moments; /* the first two doubles of each row's three */
+        pairs.ndim = call.rows.ndim + 1;
+        memcpy(pairs.shape, call.rows.shape, sizeof pairs.shape);
+        pairs.shape[pairs.ndim - 1] = 2;
+        ons_put_in_c_order(&pairs);
+        terms.moments = (double *)(void *)moments->data;
+        if (run(&call, ONS_OPERATION_logprob_backward, gradient, &pairs, &terms) == 0 &&
+            ons_leave_rows(&call) == 0)
+            result = ons_hand_over_rows(&call, gradient);
+    }
+    ons_release_rows(&call);
+    return result;
+}
+
+const char ons_logprob_gradient_doc[] =
+    "logprob_backward($module, logits, index, axis, moments, grad_logprob, grad_entropy, "
+    "grad_lse,\n"
+    "                 stream, num_threads, /)\n--\n\n"
+    "The gradient of the logits for onsoftmax/_logprob.py, from the moments that logprob gave.\n"
+    "A gradient that is None is 0.";

@@ -169,6 +169,7 @@ static PyMethodDef functions[] = {
     {"xla_target", ons_xla_target, METH_O, ons_xla_target_doc},
     {"cross_entropy", ons_loss_call, METH_VARARGS, ons_loss_doc},
     {"logprob", ons_logprob_call, METH_VARARGS, ons_logprob_doc},
+    {"logprob_backward", ons_logprob_gradient_call, METH_VARARGS, ons_logprob_gradient_doc},
     {"methods", ons_list_methods, METH_O, methods_doc},
     {"as_numpy", ons_as_numpy, METH_O, as_numpy_doc},
     {"set_num_threads", set_num_threads, METH_O, set_doc},

@@ -26,6 +26,11 @@ enum {
     PASS_THREADS = 512,           /* most threads of a block in these methods */
     SPLIT_CHUNKS = 8,             /* chunks of a thread in split, row form */
     SPLIT_THREADS = 256,          /* threads of a block there */
+    LOGPROB_CHUNKS = 8,           /* chunks of a thread in a tile in logprob, not in float64 */
+    LOGPROB_THREADS = 512,        /* most threads of a block there; they fill a multiprocessor */
+    LOGPROB_THREADS_16_BIT = 384, /* the same for aligned 16-bit rows; two such blocks fill it */
+    LOGPROB_WARPS = 8,            /* most warps of a block there, if rows are many */
+    LOGPROB_TILES = 8,            /* of each of these warps, if a row has so many */
     CLUSTER_THREADS = 256,        /* most threads of a block in cluster; threads in grid */
     MIN_CLUSTER_WARPS = 4,        /* fewest warps of a block if a row has more than two blocks */
     LONG_CLUSTER_THREADS = 384,   /* most threads if 256 cannot hold a row without gaps */

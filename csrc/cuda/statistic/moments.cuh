@@ -1,8 +1,12 @@
 /* moments.cuh - the moments (m, d, w) of a row or of a part (api/logprob.h), the place of its
  * largest element, and the number of elements above a given one, all from one read.
  *
- * d and w are relative to the reference of m, as in a state. If m grows from m to m', w becomes
- * (w + d (m - m')) times the factor of d. */
+ * Unlike in a state, d and w are relative to m itself: w needs x - m, and then e^(x - m) costs two
+ * instructions more. The rounding of x - m and of its product with log2(e) is at most |x - m| eps
+ * in the exponent. e^(x - m) is so small where |x - m| is large that each sum has an error below
+ * half an eps from it. If m grows from m to m', d and w become
+ *
+ *     e^(m - m') d,  e^(m - m') (w + d (m - m')) */
 #ifndef ONS_MOMENTS_CUH
 #define ONS_MOMENTS_CUH
 
@@ -11,53 +15,76 @@
 #include "merge.cuh"
 #include "sums.cuh"
 
+/* e^x for x <= 0. */
+__device__ __forceinline__ float exp_of_negative(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * arithmetic<float>::LOG2_E));
+    return power;
+}
+__device__ __forceinline__ double exp_of_negative(double x) {
+    return exponentials<double>(arithmetic<double>::MAGIC)(x) * arithmetic<double>::LOWERED;
+}
+
 template <typename Real>
-struct moments {
+struct alignas(16) moments {
     Real m, d, w;
     int tile; /* the first tile of a warp that has an element m */
     int64_t above;
 
     __device__ static moments empty() { return {-arithmetic<Real>::infinity(), 0, 0, INT_MAX, 0}; }
-    __device__ state<Real> pair() const { return {m, d}; }
-    /* The mean of x - m. */
-    __device__ Real mean() const { return w / d; }
+
+    /* The same sums relative to a larger m. A part without elements keeps its zeros. */
+    __device__ moments relative_to(Real larger_m) const {
+        if (m == larger_m) return *this;
+        const bool is_empty = m == -arithmetic<Real>::infinity();
+        const Real apart = is_empty ? 0 : m - larger_m, factor = exp_of_negative(apart);
+        return {larger_m, d * factor, fma(d, apart, w) * factor, isnan(m) ? tile : INT_MAX, above};
+    }
 };
 
 template <typename Real>
-__device__ inline bool is_same_m(Real a, Real b) {
-    return a == b || (isnan(a) && isnan(b));
-}
-
-/* w relative to a larger m. */
-template <typename Real>
-__device__ inline Real moved(const moments<Real> &part, Real m) {
-    return part.m > -arithmetic<Real>::infinity() ? fma(part.d, part.m - m, part.w) : 0;
-}
-
-template <typename Real>
 __device__ inline moments<Real> merged(const moments<Real> &a, const moments<Real> &b) {
-    const Real m = larger(a.m, b.m), to_a = rescale(a.m, m), to_b = rescale(b.m, m);
-    return {m, fma(b.d, to_b, a.d * to_a), fma(moved(b, m), to_b, moved(a, m) * to_a),
-            min(is_same_m(a.m, m) ? a.tile : INT_MAX, is_same_m(b.m, m) ? b.tile : INT_MAX),
-            a.above + b.above};
+    const Real m = larger(a.m, b.m);
+    const moments<Real> one = a.relative_to(m), other = b.relative_to(m);
+    return {m, one.d + other.d, one.w + other.w, min(one.tile, other.tile), a.above + b.above};
 }
 
-/* Merges the moments of a warp's lanes. */
+__device__ inline int min_over_warp(int v) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_min_sync(~0u, v);
+#else
+#pragma unroll
+    for (int apart = WARP / 2; apart > 0; apart /= 2) v = min(v, __shfl_xor_sync(~0u, v, apart));
+    return v;
+#endif
+}
+
+/* The sum of a warp's counts, each below 2^48. */
+__device__ inline int64_t count_over_warp(int64_t v) {
+    int64_t all = 0;
+#pragma unroll
+    for (int bits = 0; bits < 48; bits += 16)
+        all += (int64_t)count_over_lanes<WARP>((int)(v >> bits & 0xffff)) << bits;
+    return all;
+}
+
+/* Merges the moments of a warp's lanes, which all have one m and one tile. */
 template <typename Real>
-__device__ inline moments<Real> merge_over_lanes(const moments<Real> &mine) {
-    moments<Real> all;
-    all.m = max_over_lanes<WARP>(mine.m);
-    const Real factor = rescale(mine.m, all.m);
-    all.d = sum_over_warp_in_scale(mine.d * factor);
-    all.w = -sum_over_warp_in_scale(-(moved(mine, all.m) * factor));
-    all.tile = is_same_m(mine.m, all.m) ? mine.tile : INT_MAX;
-    all.above = mine.above;
+__device__ inline moments<Real> merge_of_one_m(moments<Real> all, bool counts) {
 #pragma unroll
     for (int apart = WARP / 2; apart > 0; apart /= 2) {
-        all.tile = min(all.tile, __shfl_xor_sync(~0u, all.tile, apart));
-        all.above += __shfl_xor_sync(~0u, all.above, apart);
+        all.d += __shfl_xor_sync(~0u, all.d, apart);
+        all.w += __shfl_xor_sync(~0u, all.w, apart);
     }
+    if (counts) all.above = count_over_warp(all.above);
     return all;
+}
+
+template <typename Real>
+__device__ inline moments<Real> merge_over_lanes(const moments<Real> &mine, bool counts) {
+    moments<Real> moved = mine.relative_to(max_over_lanes<WARP>(mine.m));
+    moved.tile = min_over_warp(moved.tile);
+    return merge_of_one_m(moved, counts);
 }
 
 /* The sum of exponentials, and of their products with x - m. */
@@ -74,7 +101,7 @@ struct sum_and_products {
     }
 };
 
-/* A tree over the chunks (sums.cuh). make gives one element's exponential and its x - m. */
+/* A tree over the chunks (sums.cuh). make gives an element's x - m. */
 struct with_products {
     template <int n, typename Real, typename Make>
     __device__ __forceinline__ static sum_and_products<Real> sum(Make make, Real) {
@@ -83,55 +110,59 @@ struct with_products {
             sum_and_products<Real> sum = {0, 0};
 #pragma unroll
             for (int e = 0; e < V; e++) {
-                const sum_and_products<Real> one = make(chunk * V + e);
-                sum.d = e == 0 ? one.d : sum.d + one.d;
-                sum.w = e == 0 ? one.d * one.w : fma(one.d, one.w, sum.w);
+                const Real apart = make(chunk * V + e), exponential = exp_of_negative(apart);
+                sum.d = e == 0 ? exponential : sum.d + exponential;
+                sum.w = e == 0 ? exponential * apart : fma(exponential, apart, sum.w);
             }
             return sum;
         });
     }
 };
 
-/* The moments of a thread that reads a row tile by tile. */
+/* The moments of a thread that reads a row tile by tile. All lanes of a warp have one m. */
 template <typename Real>
 class running_moments {
    public:
-    /* A tile of the warp's tile number `number`. `counts`: whether elements above `chosen` count.
-     */
+    /* A tile of the warp's tile number `number`. `is_whole`: it lies in the row. `counts`: whether
+     * elements above `chosen` count. */
     template <typename Tile>
-    __device__ __forceinline__ void add(const Tile &tile, int number, bool counts, Real chosen) {
-        const Real top = larger(m, tile.largest());
+    __device__ __forceinline__ void add(const Tile &of, int number, bool is_whole, bool counts,
+                                        Real chosen) {
+        const Real top = max_over_lanes<WARP>(larger(m, of.largest()));
         if (top != m) raise(top, number);
-        const reference<Real> to(m);
-        const exponentials<Real> &exponential = to.exponential;
-        const Real largest = m == -arithmetic<Real>::infinity() ? 0 : m - to.anchor;
         sum_and_products<Real> sum;
-        if (is_above_floor(tile, to))
-            sum = sum_of_chunks<with_products, 4, 0, Tile::K>(tile, [&](int, Real v) {
-                return sum_and_products<Real>{exponential.from_floor_on(v), v - largest};
-            });
-        else
-            sum = sum_of_chunks<with_products, 4, 0, Tile::K>(tile, [&](int, Real v) {
-                const Real x = fmax(v - to.anchor, exponential.floor);
-                return sum_and_products<Real>{exponential.from_floor_on(x), x - largest};
-            });
-        d.add(sum.d * arithmetic<Real>::LOWERED);
-        w.add(sum.w * arithmetic<Real>::LOWERED);
-        if (counts) count(tile, chosen);
+        if (is_whole)
+            sum =
+                sum_of_chunks<with_products, 4, 0, Tile::K>(of, [&](int, Real x) { return x - m; });
+        if (!is_whole || isnan(sum.w)) sum = sum_with_infinities(of);
+        d.add(sum.d);
+        w.add(sum.w);
+        if (counts) count(of, chosen);
     }
 
     __device__ moments<Real> rounded() const { return {m, d.rounded(), w.rounded(), tile, above}; }
 
    private:
     __device__ void raise(Real to, int number) {
-        const Real factor = rescale(m, to);
-        if (m > -arithmetic<Real>::infinity()) w.add(d.rounded() * (m - to));
-        d.d *= factor;
-        d.d_low *= factor;
-        w.d *= factor;
-        w.d_low *= factor;
+        if (m > -arithmetic<Real>::infinity()) {
+            const Real apart = m - to, factor = exp_of_negative(apart);
+            w.add(d.rounded() * apart);
+            d.d *= factor;
+            d.d_low *= factor;
+            w.d *= factor;
+            w.d_low *= factor;
+        }
         if (!isnan(m)) tile = number;
         m = to;
+    }
+
+    /* The sum of a tile with elements -inf, whose exponentials are 0. */
+    template <typename Tile>
+    __device__ __forceinline__ sum_and_products<Real> sum_with_infinities(const Tile &of) const {
+        constexpr Real FAR = -1000; /* e^FAR is 0 */
+        const Real from = m == -arithmetic<Real>::infinity() ? 0 : m;
+        return sum_of_chunks<with_products, 4, 0, Tile::K>(
+            of, [&](int, Real x) { return fmax(x - from, FAR); });
     }
 
     template <typename Tile>
