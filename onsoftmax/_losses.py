@@ -168,7 +168,7 @@ def cross_entropy(
     along `axis`, the last one by default, and z_loss is not in torch. The logits are read once, or twice with
     label_smoothing. Nothing of their size is written.
 
-    torch's gradients flow to the logits. They are first derivatives only.
+    torch's gradients flow to the logits, and so do second derivatives.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def cross_entropy(
         The target is not of integers, an array has a type that softmax does not take, or the call is inside
         a transform of JAX.
     RuntimeError
-        As softmax raises it, and inside a transform of torch.func.
+        As softmax raises it. Also if weight requires grad.
 
     References
     ----------

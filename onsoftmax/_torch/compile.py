@@ -28,6 +28,7 @@ def _tell(tracer: ModuleType) -> None:
         operators = importlib.import_module("onsoftmax.torch").OPERATORS
     except (ImportError, RuntimeError):  # a call that needs them says why
         return
+    tracer.trace_rules.add("onsoftmax._losses")  # outside of graphs it calls the core
     package = importlib.import_module("onsoftmax")
     for name, function in operators.items():
         public = getattr(package, name)

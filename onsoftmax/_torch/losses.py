@@ -81,8 +81,12 @@ class _InPlace(torch.autograd.Function):  # type: ignore[misc]  # mypy does not 
         return loss
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[None, Tensor, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "create_graph is given, and in_place=True leaves no logits for a second derivative: expected "
+                "in_place=False"
+            )
         (gradient,) = ctx.saved_tensors
         return None, _times(gradient, grad_loss if ctx.axis is None else grad_loss.unsqueeze(ctx.axis)), None
 
