@@ -266,6 +266,11 @@ def cross_entropy_with_grad(
     loss, gradient, lse = call_loss(
         "cross_entropy_with_grad", logits, target, axis, weight, stream, num_threads, **terms
     )
+    if grad_out is not None and (grad_out.shape, grad_out.dtype) != (gradient.shape, gradient.dtype):
+        raise ValueError(
+            f"grad_out has shape {tuple(grad_out.shape)} and dtype {grad_out.dtype}: expected "
+            f"{tuple(gradient.shape)} and {gradient.dtype}, as the logits have"
+        )
     gradient = into(grad_out, gradient)
     return (loss, gradient, lse) if return_lse else (loss, gradient)
 
@@ -329,7 +334,6 @@ class CrossEntropyLoss(torch.nn.Module):  # type: ignore[misc]  # mypy does not 
         the scale multiplies them.
         """
         super().__init__()
-        _losses.check_terms(label_smoothing, z_loss, reduction)
         self.register_buffer("weight", weight)
         self.ignore_index, self.label_smoothing, self.z_loss = ignore_index, label_smoothing, z_loss
         self.reduction, self.in_place = reduction, in_place
