@@ -9,6 +9,7 @@ import numpy as np
 
 from . import _core
 from ._libraries.kinds import dtype_name, library_of
+from ._libraries.torch import operator_for
 from ._types import Reduction
 
 if TYPE_CHECKING:
@@ -17,6 +18,23 @@ if TYPE_CHECKING:
     _Array = TypeVar("_Array", bound=HasDLPack)
 
 _REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
+
+
+def check_kind(name: str, kind: str, of_ints: bool) -> None:
+    """Checks the type of an array besides the logits."""
+    if of_ints and not kind.startswith(("int", "uint")):
+        raise TypeError(f"{name} has dtype {kind}: expected the indices of classes, int32 or int64")
+    if not of_ints and not kind.startswith(("float", "bfloat", "int", "uint")):
+        raise TypeError(f"{name} has dtype {kind}: expected real numbers")
+
+
+def check_terms(label_smoothing: float, z_loss: float, reduction: str) -> None:
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"reduction is {reduction!r}: expected 'none', 'sum' or 'mean'")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing is {label_smoothing!r}: expected a number from 0 to 1")
+    if not abs(z_loss) < float("inf"):
+        raise ValueError(f"z_loss is {z_loss!r}: expected a finite number")
 
 
 def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
@@ -28,11 +46,8 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     if not hasattr(array, "dtype"):  # by DLPack alone: the core checks it
         return array
     kind = dtype_name(array.dtype)
-    of_ints = wanted[0].startswith("int")
-    if of_ints and not kind.startswith(("int", "uint")):
-        raise TypeError(f"{name} has dtype {kind}: expected the indices of classes, int32 or int64")
-    if not of_ints and not kind.startswith(("float", "bfloat", "int", "uint")):
-        raise TypeError(f"{name} has dtype {kind}: expected real numbers")
+    if kind not in wanted:
+        check_kind(name, kind, wanted[0].startswith("int"))
     library = library_of(array)
     if library == "torch":
         if array.requires_grad and name == "weight":
@@ -41,7 +56,8 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
             import torch
 
             array = array.to(getattr(torch, wanted[0]))
-        return array.detach().contiguous()
+        array = array.detach() if array.requires_grad else array
+        return array if array.is_contiguous() else array.contiguous()
     if isinstance(array, _core.DeviceArray):
         return array
     if kind not in wanted:
@@ -65,12 +81,7 @@ class _Terms:
         stream: Any,
         num_threads: int | None,
     ) -> None:
-        if reduction not in _REDUCTIONS:
-            raise ValueError(f"reduction is {reduction!r}: expected 'none', 'sum' or 'mean'")
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing is {label_smoothing!r}: expected a number from 0 to 1")
-        if not abs(z_loss) < float("inf"):
-            raise ValueError(f"z_loss is {z_loss!r}: expected a finite number")
+        check_terms(label_smoothing, z_loss, reduction)
         self.axis = operator.index(axis)
         self.ignore_index = operator.index(ignore_index)
         self.label_smoothing, self.z_loss = float(label_smoothing), float(z_loss)
@@ -81,11 +92,12 @@ class _Terms:
         self, logits: Any, target: Any, *, lse: bool = False, grad_out: Any = None, grad_loss: Any = None
     ) -> tuple[Any, Any, Any]:
         """(loss, gradient or None, lse or None). grad_out: True for a new array."""
-        real = ("float64",) if dtype_name(getattr(logits, "dtype", "float64")) == "float64" else ("float32",)
-        weight, given = (
-            None if array is None else _prepared(name, array, real)
-            for name, array in (("weight", self.weight), ("grad_loss", grad_loss))
-        )
+        weight, given = self.weight, grad_loss
+        if weight is not None or given is not None:
+            of_logits = dtype_name(getattr(logits, "dtype", "float64"))
+            real = ("float64",) if of_logits == "float64" else ("float32",)
+            weight = None if weight is None else _prepared("weight", weight, real)
+            given = None if given is None else _prepared("grad_loss", given, real)
         return _core.cross_entropy(
             logits,
             _prepared("target", target, ("int64", "int32")),
@@ -156,7 +168,7 @@ def cross_entropy(
     along `axis`, the last one by default, and z_loss is not in torch. The logits are read once, or twice with
     label_smoothing. Nothing of their size is written.
 
-    torch's gradients flow to the logits. They are first derivatives only.
+    torch's gradients flow to the logits, and so do second derivatives.
 
     Parameters
     ----------
@@ -205,7 +217,7 @@ def cross_entropy(
         The target is not of integers, an array has a type that softmax does not take, or the call is inside
         a transform of JAX.
     RuntimeError
-        As softmax raises it, and inside a transform of torch.func.
+        As softmax raises it. Also if weight requires grad.
 
     References
     ----------
@@ -218,13 +230,22 @@ def cross_entropy(
     >>> float(ons.cross_entropy([[1.0, 2.0, 3.0, 6.0, 2.0, 1.0]], [3]).round(4))
     0.0952
     """
+    if library_of(logits) == "torch" and (by := operator_for("cross_entropy", logits, target, weight)):
+        return by(
+            logits,
+            target,
+            axis,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            z_loss=z_loss,
+            weight=weight,
+            reduction=reduction,
+            return_lse=return_lse,
+            stream=stream,
+            num_threads=num_threads,
+        )
     terms = _Terms(axis, ignore_index, label_smoothing, z_loss, weight, reduction, stream, num_threads)
-    if library_of(logits) == "torch" and logits.requires_grad:
-        from ._torch.losses import cross_entropy as differentiable
-
-        loss, lse = differentiable(terms, logits, target)
-    else:
-        loss, _, lse = terms.call(logits, target, lse=return_lse)
+    loss, _, lse = terms.call(logits, target, lse=return_lse)
     return (loss, lse) if return_lse else loss
 
 
@@ -308,6 +329,23 @@ num_threads
     >>> gradient.round(4)
     array([[ 0.09  ,  0.2447, -0.3348]])
     """
+    if library_of(logits) == "torch" and (
+        by := operator_for("cross_entropy_with_grad", logits, target, weight)
+    ):
+        return by(
+            logits,
+            target,
+            axis,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            z_loss=z_loss,
+            weight=weight,
+            reduction=reduction,
+            return_lse=return_lse,
+            grad_out=grad_out,
+            stream=stream,
+            num_threads=num_threads,
+        )
     terms = _Terms(axis, ignore_index, label_smoothing, z_loss, weight, reduction, stream, num_threads)
     wanted = True if grad_out is None else grad_out
     loss, gradient, lse = terms.call(logits, target, lse=return_lse, grad_out=wanted)

@@ -22,7 +22,7 @@ try:
 except ImportError as error:
     raise ImportError("onsoftmax.torch needs torch 2.5 or later: pip install torch") from error
 
-from . import _core
+from . import _core, _losses
 from ._topk import TopK
 
 try:
@@ -30,20 +30,30 @@ try:
         ONE,
         as_tensor,
         call,
+        call_loss,
         check_tensor,
         into,
         symbolic_int,
         typed,
         typed_as,
     )
+    from ._torch.losses import can_be_in_place, in_place
 except (ImportError, AttributeError) as error:
     raise ImportError(f"onsoftmax.torch needs torch 2.5 or later: this is {torch.__version__}") from error
 
 if TYPE_CHECKING:
-    from ._types import ArrayLike, Axis, DType, MethodName
+    from ._types import ArrayLike, Axis, DType, MethodName, Reduction
 
-__all__ = ["LogSoftmax", "Softmax", "log_softmax", "log_softmax_backward", "logsumexp", "softmax"]
-__all__ += ["softmax_backward", "softmax_topk"]
+__all__ = [
+    "CrossEntropyLoss",
+    "LogSoftmax",
+    "Softmax",
+    "log_softmax",
+    "log_softmax_backward",
+    "logsumexp",
+    "softmax",
+]
+__all__ += ["cross_entropy", "cross_entropy_with_grad", "softmax_backward", "softmax_topk"]
 
 
 def _of_rows(
@@ -204,6 +214,67 @@ def log_softmax_backward(
     )
 
 
+def _terms(ignore_index: int, label_smoothing: float, z_loss: float, reduction: Reduction) -> dict[str, Any]:
+    """The keywords of a loss's operator."""
+    return {
+        "ignore_index": symbolic_int(ignore_index),
+        "label_smoothing": label_smoothing,
+        "z_loss": z_loss,
+        "reduction": reduction,
+    }
+
+
+def cross_entropy(
+    logits: torch.Tensor,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: bool = False,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """onsoftmax.cross_entropy by the operator torch.ops.onsoftmax.cross_entropy."""
+    terms = _terms(ignore_index, label_smoothing, z_loss, reduction)
+    loss, lse = call_loss("cross_entropy", logits, target, axis, weight, stream, num_threads, **terms)
+    return (loss, lse) if return_lse else loss
+
+
+def cross_entropy_with_grad(
+    logits: torch.Tensor,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: bool = False,
+    grad_out: torch.Tensor | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """onsoftmax.cross_entropy_with_grad by the operator torch.ops.onsoftmax.cross_entropy_with_grad."""
+    terms = _terms(ignore_index, label_smoothing, z_loss, reduction)
+    loss, gradient, lse = call_loss(
+        "cross_entropy_with_grad", logits, target, axis, weight, stream, num_threads, **terms
+    )
+    if grad_out is not None and (grad_out.shape, grad_out.dtype) != (gradient.shape, gradient.dtype):
+        raise ValueError(
+            f"grad_out has shape {tuple(grad_out.shape)} and dtype {grad_out.dtype}: expected "
+            f"{tuple(gradient.shape)} and {gradient.dtype}, as the logits have"
+        )
+    gradient = into(grad_out, gradient)
+    return (loss, gradient, lse) if return_lse else (loss, gradient)
+
+
 class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
     """A module like torch.nn.Softmax that calls onsoftmax.softmax. It takes any shape. dim is an int, a tuple
     of ints, or None (all)."""
@@ -228,6 +299,63 @@ class LogSoftmax(Softmax):
     _function = staticmethod(_core.log_softmax)
 
 
+class CrossEntropyLoss(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
+    """A module like torch.nn.CrossEntropyLoss for targets that are indices of classes. It calls
+    onsoftmax.cross_entropy, which reads the logits once and keeps nothing else of their size.
+
+    As in torch, the classes lie along dimension 1 of the logits, or along dimension 0 of a single row. If
+    they lie last, as in (batch, tokens, classes), pass logits.transpose(1, 2). It copies nothing.
+
+    >>> import torch
+    >>> from onsoftmax.torch import CrossEntropyLoss
+    >>> CrossEntropyLoss()(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([2]))
+    tensor(0.4076)
+    """
+
+    weight: torch.Tensor | None
+
+    def __init__(
+        self,
+        weight: torch.Tensor | None = None,
+        *,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        reduction: Reduction = "mean",
+        z_loss: float = 0.0,
+        in_place: bool = False,
+    ) -> None:
+        """A module with the terms of onsoftmax.cross_entropy.
+
+        With in_place=True, the forward step writes the gradient over logits that require grad. The backward
+        step multiplies the gradient by the gradient of the loss. Do not use the logits after the forward
+        step, and call backward once. If autograd keeps the logits for another step, that step raises an
+        error. In torch.compile, inside a transform of torch.func and under a TorchDispatchMode, in_place has
+        no effect. Leave it out for float16 logits with a GradScaler: small gradients would become 0 before
+        the scale multiplies them.
+        """
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.ignore_index, self.label_smoothing, self.z_loss = ignore_index, label_smoothing, z_loss
+        self.reduction, self.in_place = reduction, in_place
+
+    def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        arguments: dict[str, Any] = {
+            "axis": 0 if isinstance(logits, torch.Tensor) and logits.ndim == 1 else 1,
+            "ignore_index": self.ignore_index,
+            "label_smoothing": self.label_smoothing,
+            "z_loss": self.z_loss,
+            "weight": self.weight,
+            "reduction": self.reduction,
+        }
+        call = in_place if self.in_place and can_be_in_place(logits) else _losses.cross_entropy
+        loss: torch.Tensor = call(logits, target, **arguments)
+        return loss
+
+    def extra_repr(self) -> str:
+        names = ("ignore_index", "label_smoothing", "reduction", "z_loss", "in_place")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+
 OPERATORS = {
     "softmax": softmax,
     "log_softmax": log_softmax,
@@ -235,4 +363,6 @@ OPERATORS = {
     "softmax_topk": softmax_topk,
     "softmax_backward": softmax_backward,
     "log_softmax_backward": log_softmax_backward,
+    "cross_entropy": cross_entropy,
+    "cross_entropy_with_grad": cross_entropy_with_grad,
 }

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
-from .._core import INDICES, SCALE, WHERE, Y
+from .._core import INDICES, SCALE, WHERE, X, Y
 from .._types import DTYPES
-from .kinds import COUNTS, dtype_name, library_of, refused_dtype
-from .operators import ByOperator
+from .kinds import COUNTS, dtype_name, library_of, library_of_type, refused_dtype
+from .operators import ByOperator, operator_of
 
-_FOR_GRADIENT = ByOperator(
+FOR_GRADIENT = ByOperator(
     "onsoftmax.torch",
     RuntimeError,
     "got a tensor that requires grad, and no gradient flows through this function: pass tensor.detach(), or "
@@ -44,7 +44,7 @@ def torch_knowledge() -> tuple[Any, ...]:
         torch.is_autocast_enabled,
         torch._C._is_tracing,
         vars(torch.autograd.profiler),
-        _FOR_GRADIENT,
+        FOR_GRADIENT,
         getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
     )
 
@@ -103,6 +103,38 @@ def _is_in_a_transform(torch: Any, tensor: Any) -> bool:
         return False
 
 
+def is_plain(tensor: Any) -> bool:
+    """Whether the tensor has memory whose values are its own, and torch.func sees no more in it."""
+    torch = sys.modules["torch"]
+    passes = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return passes and not tensor.is_meta and not _is_in_a_transform(torch, tensor)
+
+
+def is_watched() -> bool:
+    """Whether a transform of torch.func, a trace or a mode must see the calls of operators."""
+    torch = sys.modules["torch"]
+    return bool(
+        torch._C._are_functorch_transforms_active()
+        or torch._C._is_tracing()
+        or (vars(torch.utils._python_dispatch).get("_is_in_torch_dispatch_mode", True) and in_mode())
+    )
+
+
+def operator_for(name: str, logits: Any, *others: Any) -> Callable[..., Any] | None:
+    """The operator that a call on these arrays needs. None if the core takes them."""
+    torch = sys.modules["torch"]
+    for array in (logits, *others):
+        kind = type(array)
+        if array is None or (kind is torch.Tensor and not array.is_meta) or library_of_type(kind) != "torch":
+            continue
+        found = torch_data(array, X)
+        if isinstance(found, ByOperator):
+            return operator_of(found, name) or found.refuse()
+    if (logits.requires_grad and torch.is_grad_enabled()) or is_watched():
+        return operator_of(FOR_GRADIENT, name)
+    return None
+
+
 def refuse_nested(tensor: Any) -> None:
     if tensor.is_nested:
         raise TypeError(
@@ -152,7 +184,7 @@ def torch_data(tensor: Any, role: int) -> Any:
             "pass tensor.detach()"
         )
     if tensor.requires_grad and torch.is_grad_enabled():
-        return _FOR_GRADIENT
+        return FOR_GRADIENT
     if dtype_name(tensor.dtype) not in DTYPES + COUNTS:
         raise TypeError(refused_dtype(dtype_name(tensor.dtype), role))
     return tensor.detach().resolve_neg()

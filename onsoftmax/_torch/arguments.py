@@ -34,7 +34,11 @@ def _axes(axis: Axis, array: torch.Tensor) -> list[int]:
     return list(plain_axes(axis if isinstance(axis, tuple) else (axis,)))
 
 
-_EXPECTED = {"where": "a mask of bool", "scale": "a real number, or an array of them"}
+_EXPECTED = {
+    "target": "the indices of classes",
+    "where": "a mask of bool",
+    "scale": "a real number, or an array of them",
+}
 
 
 def as_tensor(name: str, value: Any, array: torch.Tensor) -> torch.Tensor:
@@ -65,6 +69,40 @@ def check_tensor(array: Any) -> None:
         )
 
 
+def _shared(stream: Any, num_threads: int | None) -> dict[str, Any]:
+    """Checks the arguments that each function takes. Returns the keywords of the operator."""
+    if stream is not None:
+        raise ValueError(
+            "stream is given, and torch's operators do the work here (gradients, transforms, torch.compile). "
+            "They use the current stream: expected the call inside `with torch.cuda.stream(...)`"
+        )
+    if num_threads is None:
+        return {}
+    threads = symbolic_int(num_threads)
+    return {"num_threads": threads if threads < _MANY else _MANY}
+
+
+def call_loss(
+    name: str,
+    logits: Any,
+    target: Any,
+    axis: int,
+    weight: Any,
+    stream: Any,
+    num_threads: int | None,
+    **terms: Any,
+) -> Any:
+    """Calls the operator of a loss."""
+    check_tensor(logits)
+    terms |= _shared(stream, num_threads)
+    given = [logits, as_tensor("target", target, logits), operator.index(axis)]
+    if weight is not None:
+        given.append(as_tensor("weight", weight, logits))
+    if name == "cross_entropy_with_grad":  # it has no gradient, and its operator finds out if one is wanted
+        return CALLS[name].operator(*given, **terms)
+    return CALLS[name](*given, **terms)
+
+
 def call(
     name: str,
     arrays: tuple[Any, ...],
@@ -78,16 +116,9 @@ def call(
 ) -> Any:
     """Calls the operator. Arguments that differ from their defaults are passed by name."""
     x: torch.Tensor = arrays[0]
-    if stream is not None:
-        raise ValueError(
-            "stream is given, and torch's operators do the work here (gradients, transforms, torch.compile). "
-            "They use the current stream: expected the call inside `with torch.cuda.stream(...)`"
-        )
+    keywords |= _shared(stream, num_threads)
     if method != "auto":
         keywords["method"] = method
-    if num_threads is not None:
-        threads = symbolic_int(num_threads)
-        keywords["num_threads"] = threads if threads < _MANY else _MANY
     axes = _axes(axis, x)
     tensors = [] if where is None else [as_tensor("where", where, x)]
     if not isinstance(scale, (int, float)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from torch.library import register_vmap
 
 from .._libraries.torch import refuse_nested
 from .gradients import GRADIENTS, Call, again
-from .operators import LIBRARY, NAMES, arrays_of, axes_from_end, implementation
+from .losses import IMPLEMENTATIONS, weights_of_rows
+from .operators import LIBRARY, NAMES, arrays_of, axes_from_end, axis_of_rows, implementation
 
 # ---------------------------------------------------------------- vmap
 
@@ -46,6 +48,60 @@ def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _vmap_of_loss(name: str) -> Callable[..., Any]:
+    """The call for vmap: one call has the losses of all rows, and each mapped element reduces its own."""
+    first, call = arrays_of(name), getattr(torch.ops.onsoftmax, name).default
+
+    def one_by_one(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
+        results = []
+        for i in range(info.batch_size):
+            pairs = zip(given, in_dims, strict=True)
+            mine = (value if dim is None else value.select(dim, i) for value, dim in pairs)
+            results.append(call(*mine, **keywords))
+        if isinstance(results[0], Tensor):
+            return torch.stack(results), 0
+        stacked = tuple(map(torch.stack, zip(*results, strict=True)))
+        return stacked, (0,) * len(stacked)
+
+    def run(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
+        weight = given[first + 1] if len(given) > first + 1 else None
+        if weight is not None and in_dims[first + 1] is not None:  # one call has one weight for each class
+            return one_by_one(info, in_dims, *given, **keywords)
+        if name == "cross_entropy_with_grad":
+            (loss, lse), _ = _RULES["cross_entropy"](info, in_dims, *given, **keywords)
+            of_loss = torch.ones_like(loss), *given
+            gradient, _ = _RULES["cross_entropy_backward"](info, (0, *in_dims), *of_loss, **keywords)
+            return (loss, gradient, lse), (0, 0, 0)
+        size, reduction = info.batch_size, keywords.get("reduction", "mean")
+        arrays = [_mapped_first(x, dim, size) for x, dim in zip(given[:first], in_dims, strict=False)]
+        logits, target = arrays[-2:]
+        axis, divisor = axis_of_rows(given[first], logits.ndim - 1), None
+        if reduction == "mean":
+            every = logits.new_ones(logits.shape[axis], dtype=torch.float32) if weight is None else weight
+            _, own = weights_of_rows(target, every, keywords.get("ignore_index", -100))
+            divisor = _total(own, size)
+        if name == "cross_entropy_backward" and reduction != "none":
+            grad = arrays[0] if divisor is None else arrays[0] / divisor
+            arrays[0] = grad[(..., *(None,) * (target.ndim - 1))].expand(target.shape)
+        result = call(*arrays, axis, weight, **keywords | {"reduction": "none"})
+        if name == "cross_entropy_backward":
+            return result, 0
+        loss, lse = result
+        if reduction != "none":
+            total = _total(loss, size)
+            loss = (total if divisor is None else total / divisor).to(loss.dtype)
+        return (loss, lse), (0, 0)
+
+    return run
+
+
+_RULES = {name: _vmap_of_loss(name) for name in IMPLEMENTATIONS}
+
+
+def _total(rows: Tensor, size: int) -> Tensor:
+    return rows.reshape(size, prod(rows.shape[1:])).sum(1, dtype=torch.float64)
+
+
 def _mapped_first(array: Tensor, dim: int | None, size: int) -> Tensor:
     return array.expand(size, *array.shape) if dim is None else array.movedim(dim, 0)
 
@@ -77,12 +133,20 @@ def _watched() -> bool:
     return bool(torch.compiler.is_compiling() or _transforms_active() or torch._C._is_tracing())
 
 
+_NO_GRADIENT = {
+    "scale": "multiply the array by it first, without scale=",
+    "weight": "pass weight.detach()",
+}
+
+
 class _Differentiable:
     """An operator as a torch.autograd.Function."""
 
     def __init__(self, name: str) -> None:
         self.name, self.operator = name, getattr(torch.ops.onsoftmax, name).default
-        self.scale, self.widens = arrays_of(name) + 2, name in _WIDENED
+        self.factor = "weight" if name in IMPLEMENTATIONS else "scale"
+        self.place = arrays_of(name) + (2 if self.factor == "scale" else 1)
+        self.widens = name in _WIDENED
         self.run, on_memory, below = self._runner(), implementation(name), self.below
         needs, backward = GRADIENTS[name]
         behind = 1 + arrays_of(name)  # the axes' place, behind the keywords and the arrays
@@ -157,15 +221,10 @@ class _Differentiable:
         return (self.operator if seen else self.run)(*given, **keywords)
 
     def with_gradient(self, given: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if (
-            len(given) > self.scale
-            and isinstance(given[self.scale], Tensor)
-            and given[self.scale].requires_grad
-        ):
-            raise RuntimeError(
-                "scale requires grad, and no gradient flows to it: multiply the array by it first, without "
-                "scale="
-            )
+        factor = given[self.place] if len(given) > self.place else None
+        if isinstance(factor, Tensor) and factor.requires_grad:
+            instead = _NO_GRADIENT[self.factor]
+            raise RuntimeError(f"{self.factor} requires grad, and no gradient flows to it: {instead}")
         return self.apply(keywords, *given)
 
     def kernel(self) -> Callable[..., Any]:
@@ -188,7 +247,8 @@ CALLS = {name: _Differentiable(name) for name in NAMES}
 again |= {name: call.again for name, call in CALLS.items()}
 for _name, _call in CALLS.items():
     LIBRARY.impl(_name, _call.kernel(), "Autograd")
-    register_vmap(f"onsoftmax::{_name}", _vmap(_name, _call.operator), lib=LIBRARY)
+    _rule = _RULES.get(_name) or _vmap(_name, _call.operator)
+    register_vmap(f"onsoftmax::{_name}", _rule, lib=LIBRARY)
 
 
 def _under_autocast(name: str, operator: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,5 +1,5 @@
-"""Functions of the C core inside torch.compile, which cannot look into them. Its graphs use the functions of
-onsoftmax.torch in their place.
+"""Functions of onsoftmax inside torch.compile, which cannot look into the C core. Its graphs use the
+functions of onsoftmax.torch in their place.
 
 torch._dynamo, the tracer, must be told about these functions. Its import takes seconds, so it is told when
 torch imports it: at the first compilation.
@@ -28,11 +28,13 @@ def _tell(tracer: ModuleType) -> None:
         operators = importlib.import_module("onsoftmax.torch").OPERATORS
     except (ImportError, RuntimeError):  # a call that needs them says why
         return
-    core = importlib.import_module("onsoftmax._core")
+    tracer.trace_rules.add("onsoftmax._losses")  # outside of graphs it calls the core
+    package = importlib.import_module("onsoftmax")
     for name, function in operators.items():
-        if getattr(core, name) not in _told:  # it is there already if onsoftmax is imported again
-            substitute(getattr(core, name), skip_signature_check=True)(_traced(function))
-            _told.add(getattr(core, name))
+        public = getattr(package, name)
+        if public not in _told:  # it is there already if onsoftmax is imported again
+            substitute(public, skip_signature_check=True)(_traced(function))
+            _told.add(public)
 
 
 def _traced(function: Callable[..., Any]) -> Callable[..., Any]:

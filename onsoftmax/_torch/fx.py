@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 from torch.overrides import handle_torch_function
-
-from .. import _core
-from .operators import NAMES
 
 
 def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -18,4 +16,7 @@ def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
     return record
 
 
-OPERATORS = {name: _recorded(getattr(_core, name)) for name in NAMES}
+_package = importlib.import_module("onsoftmax")
+OPERATORS = {
+    name: _recorded(getattr(_package, name)) for name in importlib.import_module("onsoftmax.torch").OPERATORS
+}

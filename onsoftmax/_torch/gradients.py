@@ -12,6 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._libraries.torch import FOR_GRADIENT
+from .losses import weights_of_rows
+
+_TERMS = ("label_smoothing", 0.0), ("z_loss", 0.0), ("reduction", "mean")
 # The calls that a gradient consists of, by name. calls.py fills this.
 again: dict[str, Callable[..., Any]] = {}
 
@@ -23,7 +27,8 @@ class Call:
     def __init__(self, ctx: Any) -> None:
         self.keywords, self.axes, self.dtype, arrays = ctx.call
         saved = ctx.saved_tensors
-        self.arrays, (self.where, self.scale) = saved[:arrays], (*saved[arrays:], None, None)[:2]
+        self.arrays, self.others = saved[:arrays], saved[arrays:]
+        self.where, self.scale = (*self.others, None, None)[:2]
         self.nones = (None,) * (1 + len(saved) - arrays)  # the gradients of axes, mask and scale
 
     def again(self, name: str, *arrays: Tensor, dtype: torch.dtype | None = None) -> Any:
@@ -33,6 +38,10 @@ class Call:
         if self.keywords.get("method") == "invariant":
             same["method"] = "invariant"
         return again[name](*arrays, self.axes, self.where, self.scale, dtype=dtype, **same)
+
+    def of_loss(self, name: str, *arrays: Tensor) -> Any:
+        """Calls an operator of a loss with the call's terms. `others` has the weights of the classes."""
+        return again[name](*arrays, self.axes, *self.others, **self.keywords)
 
     def scaled(self, x: Tensor) -> Tensor:
         factor = self.keywords.get("scale_by") if self.scale is None else self.scale
@@ -60,6 +69,10 @@ def _array_and_indices(arrays: Any, result: Any) -> Any:
 
 def _arrays(arrays: Any, result: Any) -> Any:
     return arrays
+
+
+def _none(arrays: Any, result: Any) -> Any:
+    FOR_GRADIENT.refuse()
 
 
 def _of_rows(name: str) -> Callable[..., Any]:
@@ -130,6 +143,38 @@ def _of_gradient(name: str) -> Callable[..., Any]:
     return backward
 
 
+def _of_loss(call: Call, grad: Tensor, _: Any) -> Any:
+    return call.of_loss("cross_entropy_backward", grad, *call.arrays), None, *call.nones
+
+
+def _of_loss_gradient(call: Call, change: Tensor) -> Any:
+    """A row's gradient is g (f p - a / N w), and g (1 - a) w[t] less at the target t. f has the term 2 z lse.
+    docs/contract.md has these names."""
+    grad, logits, target = call.arrays
+    axis, terms, dtype = call.axes, call.keywords, wide(logits.dtype)
+    given = (*call.others, None)[0]
+    weight = logits.new_ones(logits.shape[axis]) if given is None else given
+    counts, own = weights_of_rows(target, weight.to(dtype), terms.get("ignore_index", -100))
+    a, z, reduction = (terms.get(*each) for each in _TERMS)
+    g = grad.to(dtype) / (own.sum() if reduction == "mean" else 1)
+    v = change.to(dtype)
+    # for g: the sum of v times the gradient of each loss
+    call.keywords = terms | {"reduction": "none"}
+    of_rows = call.of_loss("cross_entropy_backward", torch.ones_like(own), logits, target).to(dtype)
+    for_g = (of_rows * v).sum(axis)
+    if reduction != "none":
+        for_g = for_g.sum() / (own.sum() if reduction == "mean" else 1)
+    # for the logits
+    p = again["softmax"](logits, [axis], dtype=dtype)
+    f = (1 - a) * own + a * weight.to(dtype).mean()
+    if z:
+        f = f + 2 * z * again["logsumexp"](logits, [axis]).to(dtype)
+    of_z = 2 * z * g * (p * v).sum(axis)
+    for_logits = (g * f).unsqueeze(axis) * again["softmax_backward"](v, p, [axis]) + of_z.unsqueeze(axis) * p
+    for_logits = for_logits.masked_fill(~counts.unsqueeze(axis), 0)
+    return for_g.to(grad.dtype), for_logits.to(logits.dtype), None, *call.nones
+
+
 GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "softmax": (_result, _of_rows("softmax_backward")),
     "log_softmax": (_result, _of_rows("log_softmax_backward")),
@@ -137,4 +182,7 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "softmax_topk": (_array_and_indices, _of_topk),
     "softmax_backward": (_arrays, _of_gradient("softmax_backward")),
     "log_softmax_backward": (_arrays, _of_gradient("log_softmax_backward")),
+    "cross_entropy": (_arrays, _of_loss),
+    "cross_entropy_with_grad": (_none, _none),
+    "cross_entropy_backward": (_arrays, _of_loss_gradient),
 }

@@ -1,33 +1,114 @@
-"""The losses inside torch's autograd."""
+"""The losses: what their operators run, and the step that writes the gradient over the logits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._libraries.torch import is_plain, is_watched
+from .._losses import _Terms
 
-class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # mypy does not look into torch
-    """Keeps the logits and the targets. The backward step reads the logits again, and writes the gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, terms: Any, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        loss, _, lse = terms.call(logits.detach(), target, lse=True)
-        ctx.save_for_backward(logits, target)
-        ctx.terms = terms
-        ctx.mark_non_differentiable(lse)
-        return loss, lse
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad_loss: Tensor, _: Any) -> tuple[None, Tensor, None]:
-        logits, target = ctx.saved_tensors
-        _, gradient, _ = ctx.terms.call(logits.detach(), target, grad_out=True, grad_loss=grad_loss)
-        return None, gradient, None
+_DEFAULTS = {"ignore_index": -100, "label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"}
 
 
-def cross_entropy(terms: Any, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(loss, lse); the loss has a gradient."""
-    loss, lse = _CrossEntropy.apply(terms, logits, torch.as_tensor(target))
+def _of_plain(run: Callable[..., Any]) -> Callable[..., Any]:
+    def of_plain(*given: Any, **terms: Any) -> Any:
+        for array in given:
+            if isinstance(array, Tensor) and not is_plain(array):
+                return NotImplemented
+        return run(*given, **terms)
+
+    return of_plain
+
+
+def _terms(
+    axis: int, weight: Tensor | None = None, *, num_threads: int | None = None, **terms: Any
+) -> _Terms:
+    return _Terms(axis, weight=weight, stream=None, num_threads=num_threads, **{**_DEFAULTS, **terms})
+
+
+def _loss(logits: Tensor, target: Tensor, *given: Any, **terms: Any) -> tuple[Tensor, Tensor]:
+    loss, _, lse = _terms(*given, **terms).call(logits, target, lse=True)
     return loss, lse
+
+
+def _with_grad(logits: Tensor, target: Tensor, *given: Any, **terms: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _terms(*given, **terms).call(logits, target, lse=True, grad_out=True)
+
+
+def _backward(grad: Tensor, logits: Tensor, target: Tensor, *given: Any, **terms: Any) -> Tensor:
+    gradient: Tensor = _terms(*given, **terms).call(logits, target, grad_out=True, grad_loss=grad)[1]
+    return gradient
+
+
+# The operators on plain tensors that need no gradient. NotImplemented for other tensors.
+IMPLEMENTATIONS = {
+    "cross_entropy": _of_plain(_loss),
+    "cross_entropy_with_grad": _of_plain(_with_grad),
+    "cross_entropy_backward": _of_plain(_backward),
+}
+
+
+def weights_of_rows(target: Tensor, weight: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Which rows count, and the weight of each row's class, which is 0 for an ignored row."""
+    counts = target != ignore_index
+    own = weight[target.long().clamp(0, weight.shape[0] - 1)]  # a target on a GPU may be no class
+    return counts, own.masked_fill(~counts, 0)
+
+
+# ---------------------------------------------------------------- in place
+
+
+def _times(gradient: Tensor, grad_loss: Tensor) -> Tensor:
+    """The gradient of the loss times the loss's own gradient, in the gradient's memory."""
+    if not grad_loss.is_cuda and grad_loss.ndim == 0 and grad_loss == 1:
+        return gradient
+    return gradient.mul_(grad_loss)
+
+
+class _InPlace(torch.autograd.Function):  # type: ignore[misc]  # mypy does not look into torch
+    """The logits become their gradient. Autograd knows by their version if they change once more."""
+
+    @staticmethod
+    def forward(ctx: Any, terms: _Terms, logits: Tensor, target: Tensor) -> Tensor:
+        data = logits.detach()
+        loss, gradient, _ = terms.call(data, target, grad_out=data)
+        ctx.save_for_backward(gradient)
+        ctx.axis = terms.axis if terms.reduction == "none" else None
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[None, Tensor, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "create_graph is given, and in_place=True leaves no logits for a second derivative: expected "
+                "in_place=False"
+            )
+        (gradient,) = ctx.saved_tensors
+        return None, _times(gradient, grad_loss if ctx.axis is None else grad_loss.unsqueeze(ctx.axis)), None
+
+
+def can_be_in_place(logits: Any) -> bool:
+    """Whether autograd wants a gradient of the logits, and nothing else sees the call."""
+    return (
+        isinstance(logits, Tensor)
+        and logits.requires_grad
+        and torch.is_grad_enabled()
+        and not (torch.compiler.is_compiling() or is_watched())
+        and is_plain(logits)
+    )
+
+
+def in_place(logits: Tensor, target: Any, **arguments: Any) -> Tensor:
+    """The loss of logits that require grad. The logits then hold their gradient."""
+    whole = logits if logits._base is None else logits._base
+    if whole.is_leaf and whole.requires_grad:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation: expected "
+            "in_place=False, or logits that a model computes"
+        )
+    loss: Tensor = _InPlace.apply(_terms(**arguments), logits, target)
+    return loss

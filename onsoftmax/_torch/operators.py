@@ -3,7 +3,7 @@
 An operator takes the arguments of the function with its name, with two differences. The axes are a list. The
 scale is a tensor, `scale`, or a number, `scale_by`. `scale_by` is a Scalar, None by default, so that
 torch.compile need not look at its value. gradients.py has the operators' derivatives. calls.py has the calls
-by autograd and the transforms.
+by autograd and the transforms. The losses have one axis, and losses.py has what they run.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
 from .._libraries.torch import in_mode
+from .._losses import check_kind, check_terms
+from .losses import IMPLEMENTATIONS
 
 try:
     LIBRARY = Library("onsoftmax", "DEF")
@@ -31,6 +33,10 @@ _TENSORS = "Tensor? where=None, Tensor? scale=None"
 _CALL = "str method='auto', Scalar? scale_by=None, SymInt? num_threads=None"
 _OF_ROWS = f"ScalarType? dtype=None, {_CALL}"
 _OF_K = f"bool log=False, bool sorted=True, {_OF_ROWS}"
+_TERMS = (
+    "int axis, Tensor? weight=None, *, SymInt ignore_index=-100, Scalar label_smoothing=0.0, "
+    "Scalar z_loss=0.0, str reduction='mean', SymInt? num_threads=None"
+)
 _SCHEMAS = {
     "softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
     "log_softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
@@ -38,6 +44,9 @@ _SCHEMAS = {
     "softmax_topk": f"(Tensor x, SymInt k, int[] axes, {_TENSORS}, *, {_OF_K}) -> (Tensor, Tensor)",
     "softmax_backward": f"(Tensor grad, Tensor output, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
     "log_softmax_backward": f"(Tensor grad, Tensor output, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
+    "cross_entropy": f"(Tensor logits, Tensor target, {_TERMS}) -> (Tensor, Tensor)",
+    "cross_entropy_with_grad": f"(Tensor logits, Tensor target, {_TERMS}) -> (Tensor, Tensor, Tensor)",
+    "cross_entropy_backward": f"(Tensor grad, Tensor logits, Tensor target, {_TERMS}) -> Tensor",
 }
 NAMES = tuple(_SCHEMAS)
 for _name, _schema in _SCHEMAS.items():
@@ -46,7 +55,7 @@ for _name, _schema in _SCHEMAS.items():
 
 def arrays_of(name: str) -> int:
     """The number of arguments before the axes: the arrays, and k."""
-    return 2 if name.endswith(("_backward", "_topk")) else 1
+    return _SCHEMAS[name].partition(" ax")[0].count(",")
 
 
 # ---------------------------------------------------------------- what runs
@@ -60,6 +69,8 @@ def _factor(scale: Tensor | None, scale_by: float | None) -> Tensor | float:
 
 def implementation(name: str) -> Callable[..., Any]:
     """The operator on plain tensors that need no gradient. NotImplemented for other tensors."""
+    if name in IMPLEMENTATIONS:
+        return IMPLEMENTATIONS[name]
     function = getattr(_core, f"_{name}_of_memory")
 
     def of_one(
@@ -153,23 +164,30 @@ def _check_broadcast(name: str, array: Tensor, x: Tensor, one_along: Sequence[in
         )
 
 
+def _check_devices(x: Tensor, **others: Tensor | None) -> None:
+    for name, array in others.items():
+        if array is not None and array.device != x.device:
+            raise ValueError(
+                f"{name} is on {array.device}, but the array is on {x.device}: expected one device"
+            )
+
+
+def _check_shape(name: str, array: Tensor, shape: Sequence[Any]) -> None:
+    if array.ndim != len(shape) or not all(_holds(a == b) for a, b in zip(array.shape, shape, strict=True)):
+        raise ValueError(f"{name} has shape {tuple(array.shape)}: expected {tuple(shape)}")
+
+
 def _check(x: Tensor, axes: Sequence[int], others: Sequence[Any], grad: Tensor | None = None) -> list[int]:
     """Checks a call as the core checks a call on arrays with values. Returns the result of axes_from_end.
     `others` are the mask and the scale."""
     where, scale = (*others, None, None)[:2]
     number = scale is not None and scale.ndim == 0
-    for name, array in (("where", where), ("scale", None if number else scale), ("grad", grad)):
-        if array is not None and array.device != x.device:
-            raise ValueError(
-                f"{name} is on {array.device}, but the array is on {x.device}: expected one device"
-            )
+    _check_devices(x, where=where, scale=None if number else scale, grad=grad)
     _check_type("output: " if grad is not None else "", x)
     reduced = axes_from_end(axes, x.ndim)
     if grad is not None:
         _check_type("grad: ", grad)
-        same = grad.ndim == x.ndim and all(_holds(a == b) for a, b in zip(grad.shape, x.shape, strict=True))
-        if not same:
-            raise ValueError(f"grad has shape {tuple(grad.shape)}: expected {tuple(x.shape)}")
+        _check_shape("grad", grad, x.shape)
     if where is not None:
         if where.dtype != torch.bool:
             raise TypeError(f"where has dtype {_name_of(where)}: expected a mask of bool")
@@ -235,6 +253,55 @@ def _of_topk(
     return x.new_empty(shape, dtype=_float_type(x, dtype)), x.new_empty(shape, dtype=torch.int64)
 
 
+def _check_loss(
+    logits: Tensor, target: Tensor, axis: int, weight: Tensor | None, grad: Tensor | None, **terms: Any
+) -> tuple[Tensor, Tensor]:
+    """Checks a call of a loss as the core does. Returns the loss and the logsumexp of each row."""
+    check_terms(terms.get("label_smoothing", 0.0), terms.get("z_loss", 0.0), terms.get("reduction", "mean"))
+    _check_type("", logits)
+    place = axis_of_rows(axis, logits.ndim) % logits.ndim
+    rows = [*logits.shape[:place], *logits.shape[place + 1 :]]
+    alone = terms.get("reduction", "mean") == "none"
+    for name, array, shape in (
+        ("target", target, rows),
+        ("weight", weight, [logits.shape[place]]),
+        ("grad_loss", grad, rows if grad is not None and grad.ndim else []),
+    ):
+        if array is not None:
+            check_kind(name, _name_of(array), name == "target")
+            _check_devices(logits, **{name: array})
+            _check_shape(name, array, shape)
+    dtype = torch.float64 if _float_type(logits, None) == torch.float64 else torch.float32
+    return logits.new_empty(rows if alone else [], dtype=dtype), logits.new_empty(rows, dtype=dtype)
+
+
+def axis_of_rows(axis: int, ndim: int) -> int:
+    """The axis of a loss, from the end."""
+    if ndim == 0:
+        raise ValueError("logits has shape (): expected at least one dimension")
+    return axes_from_end([axis], ndim)[0]
+
+
+def _of_loss(
+    logits: Tensor, target: Tensor, axis: int, weight: Tensor | None = None, **terms: Any
+) -> tuple[Tensor, Tensor]:
+    return _check_loss(logits, target, axis, weight, None, **terms)
+
+
+def _of_loss_with_grad(
+    logits: Tensor, target: Tensor, axis: int, weight: Tensor | None = None, **terms: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    loss, lse = _check_loss(logits, target, axis, weight, None, **terms)
+    return loss, logits.new_empty(logits.shape, dtype=_float_type(logits, None)), lse
+
+
+def _of_loss_backward(
+    grad: Tensor, logits: Tensor, target: Tensor, axis: int, weight: Tensor | None = None, **terms: Any
+) -> Tensor:
+    _check_loss(logits, target, axis, weight, grad, **terms)
+    return logits.new_empty(logits.shape, dtype=_float_type(logits, None))
+
+
 _FAKES: dict[str, Callable[..., Any]] = {
     "softmax": _of_rows,
     "log_softmax": _of_rows,
@@ -242,6 +309,9 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "softmax_topk": _of_topk,
     "softmax_backward": _of_gradient,
     "log_softmax_backward": _of_gradient,
+    "cross_entropy": _of_loss,
+    "cross_entropy_with_grad": _of_loss_with_grad,
+    "cross_entropy_backward": _of_loss_backward,
 }
 for _name, _fake in _FAKES.items():
     register_fake(f"onsoftmax::{_name}", _fake, lib=LIBRARY)

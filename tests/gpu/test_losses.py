@@ -7,6 +7,7 @@ from gpu_support import DEVICE, OnlyDlpack, each_dtype, name, torch
 from loss_checks import Terms
 
 import onsoftmax as ons
+from onsoftmax.torch import CrossEntropyLoss
 
 # Lengths around the limits of the shapes in a warp, of a block, and of a cluster.
 LENGTHS = (1, 3, 4, 5, 8, 9, 31, 32, 33, 100, 128, 129, 512, 513, 1000, 1024, 1025, 4097, 8192, 16384, 16385)
@@ -165,3 +166,21 @@ def test_memory_between_the_steps(rng):
     peak = torch.cuda.max_memory_allocated() - (before - freed)
     assert peak <= x.numel() * 2 + 64 * 512 + 2**20
     assert np.isfinite(float(loss.detach()))
+
+
+@pytest.mark.parametrize("reduction", loss_checks.REDUCTIONS)
+def test_in_place(rng, reduction):
+    """The gradient needs no memory of its own."""
+    x, target = arguments(rng, torch.bfloat16, 32000, 64, "plain")
+    leaf, gradients = x.requires_grad_(), []
+    for in_place in (False, True):
+        logits = leaf + 0  # hands its gradient on as it is
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        loss = CrossEntropyLoss(in_place=in_place, reduction=reduction)(logits, target).sum()
+        gradients.append(torch.autograd.grad(loss * 2, leaf)[0])
+        peak = torch.cuda.max_memory_allocated() - before
+        assert (peak <= 64 * 64 + 2**20) == in_place
+    assert gradients[1].data_ptr() == logits.data_ptr()
+    torch.testing.assert_close(*gradients)

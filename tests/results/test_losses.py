@@ -1,4 +1,4 @@
-"""cross_entropy and its gradient: exact results, edges, errors, and beside torch."""
+"""cross_entropy and its gradient: exact results, edges, errors."""
 
 import loss_checks
 import numpy as np
@@ -202,36 +202,6 @@ ERRORS = {
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
         call()
-
-
-def test_beside_torch(rng):
-    torch = pytest.importorskip("torch")
-    x = torch.tensor(rng.standard_normal((6, 50)), requires_grad=True)
-    target = torch.tensor(rng.integers(0, 50, 6))
-    target[2] = -100
-    weight = torch.tensor(rng.random(50))
-    for terms in (
-        {},
-        {"label_smoothing": 0.1},
-        {"weight": weight},
-        {"weight": weight, "label_smoothing": 0.3},
-    ):
-        for reduction in loss_checks.REDUCTIONS:
-            results = []
-            for function in (ons.cross_entropy, torch.nn.functional.cross_entropy):
-                loss = function(x, target, reduction=reduction, **terms)
-                (gradient,) = torch.autograd.grad((loss * 1.5).sum(), x)
-                results.append((loss.detach(), gradient))
-            for ours, theirs in zip(*results, strict=True):
-                assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-14), (terms, reduction)
-    loss, lse = ons.cross_entropy(x, target, return_lse=True)
-    assert loss.requires_grad and not lse.requires_grad
-    assert torch.autograd.gradcheck(lambda x: ons.cross_entropy(x, target, z_loss=0.01), x)
-    with pytest.raises(RuntimeError, match="requires grad"):
-        ons.cross_entropy_with_grad(x, target)
-    plain = x.detach()
-    loss, gradient = ons.cross_entropy_with_grad(plain, target, grad_out=plain)
-    assert gradient is plain
 
 
 def test_jax_arrays():

@@ -1,6 +1,7 @@
 """The checks of torch/test_torch_operators.py on the CPU, and of gpu/test_torch_operators.py on a GPU."""
 
 import warnings
+from math import prod
 
 import pytest
 import torch
@@ -21,6 +22,23 @@ def mask(shape, device):
     where = torch.rand(shape, generator=torch.Generator().manual_seed(1)) > 0.3
     where[..., 0] = True
     return where.to(device)
+
+
+def loss_arguments(shape, device, axis=-1):
+    """Targets of which one is ignored, and the weights of the classes."""
+    shape, N = list(shape), shape[axis]
+    del shape[axis]
+    target = torch.arange(prod(shape), device=device).view(shape) % N
+    target.view(-1)[-1] = -100
+    return target, torch.linspace(0.5, 2, N, device=device, dtype=torch.float64)
+
+
+LOSSES = {
+    "mean": {},
+    "every term": {"label_smoothing": 0.2, "z_loss": 0.1},
+    "sum": {"reduction": "sum", "z_loss": 0.1},
+    "none": {"reduction": "none", "label_smoothing": 0.2},
+}
 
 
 def cases(device):
@@ -57,6 +75,11 @@ def cases(device):
             yield f"{name} @{axis}", lambda g, y, f=function, a=axis: f(g, y, a), (grad, y)
         y = forward(x.detach(), -1).requires_grad_()
         yield f"{name} where scale", lambda g, y, f=function: f(g, y, where=where, scale=0.5), (grad, y)
+    for label, keywords in LOSSES.items():
+        for axis, weighted in ((-1, False), (0, True)):
+            target, weight = loss_arguments(x.shape, device, axis)
+            given = keywords | {"axis": axis, "weight": weight if weighted else None}
+            yield f"loss, {label} @{axis}", lambda t, g=target, k=given: ons.cross_entropy(t, g, **k), (x,)
     for keywords in ({}, {"log": True}, {"axis": 0}, {"where": where, "scale": 2}, {"sorted": False}):
         yield f"topk {keywords}", lambda t, k=keywords: ons.softmax_topk(t, 2, **k).values, (x,)
     yield "topk 0-d", lambda t: ons.softmax_topk(t, 1).values, (rows((), device),)
@@ -69,7 +92,7 @@ def check_gradients(device):
         assert torch.autograd.gradcheck(call, given), name
         assert torch.autograd.gradgradcheck(call, given), name
         count += 1
-    assert count == 48
+    assert count == 56
 
 
 def check_operators(device):
@@ -99,6 +122,13 @@ def check_operators(device):
     for keywords in ({}, {"log": True}, {"dtype": torch.float32}):
         torch.library.opcheck(OPS.softmax_topk.default, (x, 2, [-1]), keywords)
     torch.library.opcheck(OPS.softmax_topk.default, (x, 3, [1], where))
+    for keywords in LOSSES.values():
+        target, weight = loss_arguments(x.shape, device, 1)
+        loss = OPS.cross_entropy(x, target, 1, weight, **keywords)[0].detach().requires_grad_()
+        torch.library.opcheck(OPS.cross_entropy.default, (x, target, 1, weight), keywords)
+        torch.library.opcheck(OPS.cross_entropy.default, (narrow, target.int(), -2), keywords)
+        torch.library.opcheck(OPS.cross_entropy_with_grad.default, (narrow, target, 1, weight), keywords)
+        torch.library.opcheck(OPS.cross_entropy_backward.default, (loss, x, target, 1, weight), keywords)
 
 
 # For each of torch's operators: our call with the arguments of torch's own tests.
@@ -196,6 +226,7 @@ def check_transforms(device):
     check_vjp(device)
     check_batched_gradients(device)
     check_mapped_edges(device)
+    check_mapped_losses(device)
     x, where = rows((4, 3, 5), device).detach(), mask((4, 3, 5), device)
     for function, expected in ((ons.softmax, torch.softmax), (ons.log_softmax, torch.log_softmax)):
         for axis in (-1, 0, -2):
@@ -274,12 +305,42 @@ def check_mapped_edges(device):
             torch.vmap(lambda t, a=axis: ons.softmax(t, a))(x[None])
 
 
+def check_mapped_losses(device):
+    """Each mapped element is reduced by itself. The results, and first and second derivatives, are like a
+    loop's."""
+    x, (target, weight) = rows((3, 4, 5), device).detach(), loss_arguments((3, 4, 5), device)
+    weights = torch.stack([weight, weight * 2, weight.flip(0)])
+
+    def derivatives(x, target, weight, **keywords):
+        value = lambda t: ons.cross_entropy(t, target, weight=weight, **keywords).square().sum()  # noqa: E731
+        with_grad = ons.cross_entropy_with_grad(x, target, weight=weight, return_lse=True, **keywords)
+        return *with_grad, torch.func.grad(value)(x), torch.func.jacrev(torch.func.grad(value))(x)
+
+    for keywords in LOSSES.values():
+        for places, given in (
+            ((0, 0, None), (x, target, weight)),
+            ((1, None, None), (x, target[:, 0], None)),
+            ((None, 0, None), (x[0], target, None)),
+            ((None, None, 0), (x[0], target[0], weights)),
+        ):
+            mapped = torch.vmap(lambda *g, k=keywords: derivatives(*g, **k), places)(*given)
+            size = next(g.shape[dim] for g, dim in zip(given, places, strict=True) if dim is not None)
+            for i in range(size):
+                mine = (g if dim is None else g.select(dim, i) for g, dim in zip(given, places, strict=True))
+                for part, alone in zip(mapped, derivatives(*mine, **keywords), strict=True):
+                    torch.testing.assert_close(part[i], alone)
+
+
 def loss(x, where, target):
     """A loss of every function. No result is a sum of rounding errors."""
     y = ons.softmax(x) * ons.softmax(x, 0, scale=0.5, where=where)
     largest = ons.softmax_topk(x, 3, log=True).values
     nll = -ons.log_softmax(x).gather(-1, target).mean()
-    return y.sum(), nll, largest.mean(), ons.logsumexp(x, keepdims=True).square().mean()
+    terms = {"label_smoothing": 0.1, "z_loss": 1e-3, "reduction": "none"}
+    losses = ons.cross_entropy(x, target.squeeze(-1), ignore_index=-100, **terms)
+    mean, lse = ons.cross_entropy(x, target.squeeze(-1), weight=x.detach()[0].abs(), return_lse=True)
+    kept = losses.sum(), mean, lse.square().mean()
+    return y.sum(), nll, largest.mean(), ons.logsumexp(x, keepdims=True).square().mean(), *kept
 
 
 def check_compiled(device, backend, **options):

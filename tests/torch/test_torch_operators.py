@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import subprocess
 import sys
 
@@ -59,7 +60,8 @@ def test_what_no_operator_takes_under_torch_compile():
 
     def both(x, row):
         more = ons.softmax_topk(x, 2, return_normalizer=True)
-        return ons.softmax(x) * 2, ons.softmax(row), ons.softmax([1.0, 2.0]), more.normalizer.m, more.values
+        plain = ons.softmax(row), ons.softmax([1.0, 2.0]), ons.cross_entropy(row, 1)
+        return ons.softmax(x) * 2, *plain, more.normalizer.m, more.values
 
     x, row = torch.randn(3), np.arange(3.0)
     for ours, plain in zip(torch.compile(both, backend="eager")(x, row), both(x, row), strict=True):
@@ -235,6 +237,8 @@ def test_symbolic_trace():
     layers = torch.nn.Sequential(torch.nn.Linear(4, 5), onsoftmax.torch.LogSoftmax())
     traced, x = torch.fx.symbolic_trace(layers), torch.randn(3, 4)
     assert "log_softmax" in traced.code and torch.equal(traced(x), layers(x))
+    traced = torch.fx.symbolic_trace(lambda x, target: ons.cross_entropy(x, target))
+    assert torch.equal(traced(x, [0, 1, 2]), ons.cross_entropy(x, [0, 1, 2]))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
@@ -249,6 +253,7 @@ def test_jit_trace():
         lambda t: ons.logsumexp(t, None),
         lambda t: tuple(ons.softmax_topk(t, 2, log=True)),
         lambda t: ons.softmax_backward(t, t.exp()),
+        lambda t: ons.cross_entropy(t, t.argmin(-1), z_loss=0.1),
         lambda t: ons.softmax(t, where=t > 0, scale=t.detach()[:, :1]),
         lambda t: ons.softmax(t, out=torch.empty_like(t)),
         torch.vmap(ons.log_softmax),
@@ -304,6 +309,12 @@ def test_tensors_without_values_are_checked():
             (TypeError, "scale has dtype complex64", lambda x: ons.softmax(x, scale=x[:, :1] + 0j)),
             (TypeError, "complex64 is not supported", lambda x: ons.softmax(x + 0j)),
             (ValueError, "grad has shape", lambda x: ons.softmax_backward(x[0], x)),
+            (TypeError, "expected the indices of classes", lambda x: ons.cross_entropy(x, x[:, 0])),
+            (ValueError, "target has shape", lambda x: ons.cross_entropy(x, x[0].int())),
+            (ValueError, "weight has shape", lambda x: ons.cross_entropy(x, x[0].int(), 0, weight=x[0])),
+            (ValueError, r"logits has shape \(\)", lambda x: ons.cross_entropy(x[0, 0], x[0, 0].int())),
+            (IndexError, "axis 2", lambda x: ons.cross_entropy_with_grad(x, x[0].int(), 2)),
+            (ValueError, "z_loss is inf", lambda x: ons.cross_entropy(x, x[0].int(), 0, z_loss=math.inf)),
         ],
     )
     with FakeTensorMode() as mode:
