@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 import numpy as np
 
 from . import _core
+from ._libraries.jax import traced_operator
 from ._libraries.kinds import dtype_name, library_of
 from ._types import Reduction
 
@@ -23,7 +24,8 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     """The array without gaps, in a type of `wanted`; in the first one if it has none of them."""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array: expected an array without a mask")
-    if not (hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
+    library = library_of(array)
+    if not (library or hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
         array = np.asarray(array)
     if not hasattr(array, "dtype"):  # by DLPack alone: the core checks it
         return array
@@ -33,7 +35,6 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
         raise TypeError(f"{name} has dtype {kind}: expected the indices of classes, int32 or int64")
     if not of_ints and not kind.startswith(("float", "bfloat", "int", "uint")):
         raise TypeError(f"{name} has dtype {kind}: expected real numbers")
-    library = library_of(array)
     if library == "torch":
         if array.requires_grad and name == "weight":
             raise RuntimeError("weight requires grad, and no gradient flows to it: pass weight.detach()")
@@ -45,7 +46,7 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     if isinstance(array, _core.DeviceArray):
         return array
     if kind not in wanted:
-        array = array.astype(wanted[0])
+        array = array.astype(int if of_ints and library in ("jax", "jaxlib") else wanted[0])
     if isinstance(array, np.ndarray):
         return np.require(array, array.dtype.newbyteorder("="), ("C", "A")).view(np.ndarray)
     return array.copy() if library == "cupy" and not array.flags.c_contiguous else array
@@ -156,7 +157,8 @@ def cross_entropy(
     along `axis`, the last one by default, and z_loss is not in torch. The logits are read once, or twice with
     label_smoothing. Nothing of their size is written.
 
-    torch's gradients flow to the logits. They are first derivatives only.
+    torch's and JAX's gradients flow to the logits. They are first derivatives only. A JAX tracer goes to
+    onsoftmax.jax.cross_entropy.
 
     Parameters
     ----------
@@ -197,13 +199,12 @@ def cross_entropy(
     ------
     IndexError
         A target on the CPU is no class and not ignore_index. On a GPU, the loss and the gradient of such a
-        row are NaN, since an exception would have to wait for the GPU.
+        row are NaN, since an exception would have to wait for the GPU. They are NaN inside jax.jit too.
     ValueError
         The target's shape is not that of the rows, an argument is out of its range, or the arrays are on
         different devices.
     TypeError
-        The target is not of integers, an array has a type that softmax does not take, or the call is inside
-        a transform of JAX.
+        The target is not of integers, or an array has a type that softmax does not take.
     RuntimeError
         As softmax raises it, and inside a transform of torch.func.
 
@@ -218,6 +219,20 @@ def cross_entropy(
     >>> float(ons.cross_entropy([[1.0, 2.0, 3.0, 6.0, 2.0, 1.0]], [3]).round(4))
     0.0952
     """
+    if by := traced_operator("cross_entropy", logits, target, weight):
+        return by(
+            logits,
+            target,
+            axis,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            z_loss=z_loss,
+            weight=weight,
+            reduction=reduction,
+            return_lse=return_lse,
+            stream=stream,
+            num_threads=num_threads,
+        )
     terms = _Terms(axis, ignore_index, label_smoothing, z_loss, weight, reduction, stream, num_threads)
     if library_of(logits) == "torch" and logits.requires_grad:
         from ._torch.losses import cross_entropy as differentiable
@@ -308,6 +323,21 @@ num_threads
     >>> gradient.round(4)
     array([[ 0.09  ,  0.2447, -0.3348]])
     """
+    if by := traced_operator("cross_entropy_with_grad", logits, target, weight):
+        return by(
+            logits,
+            target,
+            axis,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            z_loss=z_loss,
+            weight=weight,
+            reduction=reduction,
+            return_lse=return_lse,
+            grad_out=grad_out,
+            stream=stream,
+            num_threads=num_threads,
+        )
     terms = _Terms(axis, ignore_index, label_smoothing, z_loss, weight, reduction, stream, num_threads)
     wanted = True if grad_out is None else grad_out
     loss, gradient, lse = terms.call(logits, target, lse=return_lse, grad_out=wanted)

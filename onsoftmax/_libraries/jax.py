@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from .._core import INDICES, WHERE, X, Y
 from .._types import DTYPES
 from .kinds import library_of, refused_dtype
-from .operators import ByOperator
+from .operators import ByOperator, operator_of
 
 
 def is_jax_tracer(array: Any) -> bool:
@@ -41,6 +42,13 @@ def jax_operator() -> ByOperator:
         "got a JAX tracer, which this function does not support: call it on concrete arrays, outside "
         "jax.jit, jax.grad and jax.vmap, or by jax.pure_callback",
     )
+
+
+def traced_operator(name: str, *arrays: Any) -> Callable[..., Any] | None:
+    """The operator of onsoftmax.jax with this name, if one of the arrays is a tracer."""
+    if "jax" not in sys.modules or not any(map(is_jax_tracer, arrays)):
+        return None
+    return operator_of(jax_operator(), name)
 
 
 def jax_floating(array: Any) -> Any:
