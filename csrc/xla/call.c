@@ -268,12 +268,14 @@ static const char *take_loss(const xla_frame *frame, const xla_text *operands,
     ons_loss *terms = &call->terms;
     const xla_buffer *of[4] = {NULL};
     xla_buffer *const *results = frame->results.buffers;
-    const bool gradient = !ons_operations[problem->operation].one_a_row;
+    const bool gradient = problem->operation == ONS_OPERATION_cross_entropy_with_grad;
     const int64_t *ignored = scalar(frame, "ignore_index", XLA_INT64);
     const double *smoothing = scalar(frame, "label_smoothing", XLA_FLOAT64),
                  *z_loss = scalar(frame, "z_loss", XLA_FLOAT64);
     const char *wrong = find_arguments(frame, operands, "xtcl", of);
     if (wrong) return wrong;
+    if (!gradient && problem->operation != ONS_OPERATION_cross_entropy)
+        return "the operation is unknown";
     if (!ignored || !smoothing || !z_loss || !of[LOGITS] || !of[TARGET] || axes->length != 1 ||
         frame->results.count != 2 + gradient)
         return "an attribute, an array or the axis of the loss is missing";
