@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,11 @@ def jax_operator() -> ByOperator:
 
 def traced_operator(name: str, *arrays: Any) -> Callable[..., Any] | None:
     """The operator of onsoftmax.jax with this name, if one of the arrays is a tracer."""
-    if "jax" not in sys.modules or not any(map(is_jax_tracer, arrays)):
-        return None
-    return operator_of(jax_operator(), name)
+    if "jax" in sys.modules:
+        for array in arrays:
+            if type(array) not in (np.ndarray, list, NoneType) and is_jax_tracer(array):
+                return operator_of(jax_operator(), name)
+    return None
 
 
 def jax_floating(array: Any) -> Any:
