@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 import numpy as np
 
 from . import _core
+from ._libraries.jax import traced_operator
 from ._libraries.kinds import dtype_name, library_of
 from ._libraries.torch import operator_for
 from ._types import Reduction
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._types import ArrayLike, HasDLPack
 
     _Array = TypeVar("_Array", bound=HasDLPack)
@@ -41,14 +44,15 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     """The array without gaps, in a type of `wanted`; in the first one if it has none of them."""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array: expected an array without a mask")
-    if not (hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
+    library = library_of(array)
+    if not (library or hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
         array = np.asarray(array)
     if not hasattr(array, "dtype"):  # by DLPack alone: the core checks it
         return array
     kind = dtype_name(array.dtype)
+    of_ints = wanted[0].startswith("int")
     if kind not in wanted:
-        check_kind(name, kind, wanted[0].startswith("int"))
-    library = library_of(array)
+        check_kind(name, kind, of_ints)
     if library == "torch":
         if array.requires_grad and name == "weight":
             raise RuntimeError("weight requires grad, and no gradient flows to it: pass weight.detach()")
@@ -61,10 +65,17 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     if isinstance(array, _core.DeviceArray):
         return array
     if kind not in wanted:
-        array = array.astype(wanted[0])
+        array = array.astype(int if of_ints and library in ("jax", "jaxlib") else wanted[0])
     if isinstance(array, np.ndarray):
         return np.require(array, array.dtype.newbyteorder("="), ("C", "A")).view(np.ndarray)
     return array.copy() if library == "cupy" and not array.flags.c_contiguous else array
+
+
+def _operator_for(name: str, logits: Any, *others: Any) -> Callable[..., Any] | None:
+    """The operator of torch or JAX that a call on these arrays needs. None if the core takes them."""
+    if library_of(logits) == "torch":
+        return operator_for(name, logits, *others)
+    return traced_operator(name, logits, *others)
 
 
 class _Terms:
@@ -168,7 +179,8 @@ def cross_entropy(
     along `axis`, the last one by default, and z_loss is not in torch. The logits are read once, or twice with
     label_smoothing. Nothing of their size is written.
 
-    torch's gradients flow to the logits, and so do second derivatives.
+    torch's and JAX's gradients flow to the logits. torch has second derivatives too. A JAX tracer goes to
+    onsoftmax.jax.cross_entropy.
 
     Parameters
     ----------
@@ -209,13 +221,12 @@ def cross_entropy(
     ------
     IndexError
         A target on the CPU is no class and not ignore_index. On a GPU, the loss and the gradient of such a
-        row are NaN, since an exception would have to wait for the GPU.
+        row are NaN, since an exception would have to wait for the GPU. They are NaN inside jax.jit too.
     ValueError
         The target's shape is not that of the rows, an argument is out of its range, or the arrays are on
         different devices.
     TypeError
-        The target is not of integers, an array has a type that softmax does not take, or the call is inside
-        a transform of JAX.
+        The target is not of integers, or an array has a type that softmax does not take.
     RuntimeError
         As softmax raises it. Also if weight requires grad.
 
@@ -230,7 +241,7 @@ def cross_entropy(
     >>> float(ons.cross_entropy([[1.0, 2.0, 3.0, 6.0, 2.0, 1.0]], [3]).round(4))
     0.0952
     """
-    if library_of(logits) == "torch" and (by := operator_for("cross_entropy", logits, target, weight)):
+    if by := _operator_for("cross_entropy", logits, target, weight):
         return by(
             logits,
             target,
@@ -329,9 +340,7 @@ num_threads
     >>> gradient.round(4)
     array([[ 0.09  ,  0.2447, -0.3348]])
     """
-    if library_of(logits) == "torch" and (
-        by := operator_for("cross_entropy_with_grad", logits, target, weight)
-    ):
+    if by := _operator_for("cross_entropy_with_grad", logits, target, weight):
         return by(
             logits,
             target,

@@ -20,19 +20,29 @@ try:
 except ImportError as error:
     raise ImportError("onsoftmax.jax needs JAX 0.5 or later: pip install jax") from error
 
-from ._jax import operators, ranks
+from ._jax import losses, operators, ranks
 from ._jax.arguments import check_parts, refuse, take
 from ._jax.types import parted
 from ._libraries.jax import jax_floating
+from ._losses import _Terms
 from ._topk import TopK
 
 if TYPE_CHECKING:
     from jax import Array
     from jax.typing import ArrayLike
 
-    from ._types import Axis, DType, MethodName
+    from ._types import Axis, DType, MethodName, Reduction
 
-__all__ = ["log_softmax", "log_softmax_backward", "logsumexp", "softmax", "softmax_backward", "softmax_topk"]
+__all__ = [
+    "cross_entropy",
+    "cross_entropy_with_grad",
+    "log_softmax",
+    "log_softmax_backward",
+    "logsumexp",
+    "softmax",
+    "softmax_backward",
+    "softmax_topk",
+]
 
 
 def softmax(
@@ -215,6 +225,78 @@ def log_softmax_backward(
     )
 
 
+def cross_entropy(
+    logits: ArrayLike,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: bool = False,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Any:
+    """onsoftmax.cross_entropy as a call that JAX compiles into a program, on the CPU or a GPU.
+
+    Parameters
+    ----------
+    logits : jax.Array or tracer, of at least one dimension
+        As `softmax` takes its array. Gradients flow to the logits.
+    target, axis, ignore_index, label_smoothing, z_loss, weight, reduction, return_lse
+        As onsoftmax.cross_entropy takes them. `target` and `weight` may be tracers too.
+    stream, num_threads
+        As `softmax` takes them.
+
+    Returns
+    -------
+    jax.Array, or (loss, lse) with return_lse
+        As from onsoftmax.cross_entropy. The losses of the rows and their logsumexp have the same bits. JAX
+        adds up the losses for "sum" and "mean", so the last bits can differ. The loss and the gradient of a
+        row are NaN if its target is no class, also on the CPU.
+
+    Raises
+    ------
+    ValueError, TypeError, AxisError
+        As onsoftmax.cross_entropy, when the call is traced.
+
+    Notes
+    -----
+    The result is differentiable once in reverse mode. JAX keeps the logits and the targets for the backward
+    step. This step is one call, which reads the logits and writes the gradient. vmap turns all mapped calls
+    into one call, unless it maps the weights.
+    """
+    terms = _Terms(axis, ignore_index, label_smoothing, z_loss, weight, reduction, stream, num_threads)
+    loss, lse = losses.cross_entropy(terms, logits, target)
+    return (loss, lse) if return_lse else loss
+
+
+def cross_entropy_with_grad(
+    logits: ArrayLike,
+    target: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+    return_lse: bool = False,
+    grad_out: None = None,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Any:
+    """onsoftmax.cross_entropy_with_grad; all else is as in `cross_entropy`. Not differentiable."""
+    refuse(grad_out, stream, "grad_out")
+    terms = _Terms(axis, ignore_index, label_smoothing, z_loss, weight, reduction, stream, num_threads)
+    loss, gradient, lse = losses.cross_entropy_with_grad(terms, logits, target)
+    return (loss, gradient, lse) if return_lse else (loss, gradient)
+
+
 def _of_rows(
     operation: str, array: Any, axis: Any, method: str, dtype: Any, out: Any, where: Any, scale: Any,
     stream: Any, num_threads: Any, axis_name: Hashable,
@@ -250,4 +332,6 @@ OPERATORS = {
     "softmax_topk": softmax_topk,
     "softmax_backward": softmax_backward,
     "log_softmax_backward": log_softmax_backward,
+    "cross_entropy": cross_entropy,
+    "cross_entropy_with_grad": cross_entropy_with_grad,
 }

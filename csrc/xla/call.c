@@ -3,16 +3,22 @@
  *
  *   operation    an operation's name, or merge
  *   operands     a letter for each argument: x the array, or the result of the forward step;
- *                g a gradient; w a mask; s a scale; p pairs
+ *                g a gradient; w a mask; s a scale; p pairs; for a loss t the targets, c the
+ *                weights of the classes, l the gradients of the rows' losses
  *   axes         the axes of a row, from the end: -1 is the last one
  *   method, num_threads, scale   as in Python; scale if no argument is one
  *   flags        ONS_XLA_LOG and the others of ffi.h
+ *   ignore_index, label_smoothing, z_loss   of a loss, as in Python
  *
  * An argument has as many dimensions as the result. If an argument has length 1 along a dimension
  * and the result is longer, its one element serves for all. vmap passes arguments that it does not
  * map in this form. A result with one value a row has length 1 along the axes. States and pairs are
  * float64 in memory, but have type uint32, since JAX by default has no float64. Their words are in
- * a last dimension of their own. */
+ * a last dimension of their own.
+ *
+ * The results of a loss are its gradient, if the operation has one, the loss of each row, and the
+ * logsumexp of each row. The arrays with an entry for each row have all rows. The weights have one
+ * dimension. */
 #include "../api/plan_facts.h"
 #include "ffi.h"
 
@@ -41,7 +47,7 @@ static bool take_names(const xla_text *operation, const xla_text *method, ons_xl
     call->merges = is(operation, "merge");
     int found = call->merges ? 0 : -1;
     for (int i = 0; i < ONS_OPERATION_COUNT; i++)
-        if (!ons_operations[i].loss && is(operation, ons_operations[i].name)) found = i;
+        if (is(operation, ons_operations[i].name)) found = i;
     if (found < 0) return false;
     call->problem.operation = (ons_operation)found;
     for (int i = ONS_METHOD_INVARIANT; i < ONS_METHOD_COUNT; i++)
@@ -196,15 +202,17 @@ static bool take_merging(const xla_frame *frame, ons_xla_call *call) {
     return true;
 }
 
-static ons_role role_of(char letter) {
-    switch (letter) {
-    case 'x': return ONS_X;
-    case 'g': return ONS_GRADIENT;
-    case 'w': return ONS_WHERE;
-    case 's': return ONS_SCALE;
-    case 'p': return ONS_STATISTIC;
-    default: return ONS_OPERANDS;
+/* Finds the arguments by their letters. Returns NULL, or a text about what is wrong. */
+static const char *find_arguments(const xla_frame *frame, const xla_text *operands,
+                                  const char *letters, const xla_buffer **found) {
+    if (frame->arguments.count != (int64_t)operands->length)
+        return "there are more or fewer arrays than the operation takes";
+    for (size_t i = 0; i < operands->length; i++) {
+        const char *at = memchr(letters, operands->text[i], strlen(letters));
+        if (!at || found[at - letters]) return "an operand is unknown, or is given twice";
+        found[at - letters] = frame->arguments.buffers[i];
     }
+    return NULL;
 }
 
 /* The arrays of a problem whose operation and flags are known. */
@@ -212,15 +220,11 @@ static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
                                const xla_array *axes, ons_xla_call *call) {
     ons_problem *problem = &call->problem;
     const ons_operation_info *info = &ons_operations[problem->operation];
-    const xla_buffers *given = &frame->arguments, *results = &frame->results;
-    if (given->count != (int64_t)operands->length || results->count != 1 + info->selects)
-        return "there are more or fewer arrays than the operation takes";
+    const xla_buffers *results = &frame->results;
+    if (results->count != 1 + info->selects) return "the operation has another number of results";
     const xla_buffer *buffer[ONS_OPERANDS] = {NULL};
-    for (int64_t i = 0; i < given->count; i++) {
-        const ons_role role = role_of(operands->text[i]);
-        if (role == ONS_OPERANDS || buffer[role]) return "an operand is unknown, or is given twice";
-        buffer[role] = given->buffers[i];
-    }
+    const char *wrong = find_arguments(frame, operands, "x wspg", buffer); /* in roles' order */
+    if (wrong) return wrong;
     buffer[ONS_Y] = results->buffers[0];
     buffer[ONS_INDICES] = info->selects ? results->buffers[1] : NULL;
     if (!buffer[ONS_X] || (buffer[ONS_GRADIENT] != NULL) != info->gradient ||
@@ -249,6 +253,64 @@ static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
                                                            : NULL;
 }
 
+/* Whether an array has an entry for each row. */
+static bool is_of_rows(const xla_buffer *buffer, const frame_shape *shape) {
+    bool fits = buffer->dims == shape->dims;
+    for (int i = 0; fits && i < shape->dims; i++)
+        fits = buffer->shape[i] == (shape->reduced[i] ? 1 : shape->extent[i]);
+    return fits;
+}
+
+static const char *take_loss(const xla_frame *frame, const xla_text *operands,
+                             const xla_array *axes, ons_xla_call *call) {
+    enum { LOGITS, TARGET, WEIGHT, GIVEN };
+    ons_problem *problem = &call->problem;
+    ons_loss *terms = &call->terms;
+    const xla_buffer *of[4] = {NULL};
+    xla_buffer *const *results = frame->results.buffers;
+    const bool gradient = problem->operation == ONS_OPERATION_cross_entropy_with_grad;
+    const int64_t *ignored = scalar(frame, "ignore_index", XLA_INT64);
+    const double *smoothing = scalar(frame, "label_smoothing", XLA_FLOAT64),
+                 *z_loss = scalar(frame, "z_loss", XLA_FLOAT64);
+    const char *wrong = find_arguments(frame, operands, "xtcl", of);
+    if (wrong) return wrong;
+    if (!gradient && problem->operation != ONS_OPERATION_cross_entropy)
+        return "the operation is unknown";
+    if (!ignored || !smoothing || !z_loss || !of[LOGITS] || !of[TARGET] || axes->length != 1 ||
+        frame->results.count != 2 + gradient)
+        return "an attribute, an array or the axis of the loss is missing";
+    const xla_buffer *loss = results[gradient], *lse = results[gradient + 1];
+    frame_shape shape = {0};
+    ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
+    bool fits = take_shape(axes, of[LOGITS], loss, false, &shape, problem) &&
+                add_operand(ONS_X, of[LOGITS], &shape, ROW, 0, problem);
+    if (fits && gradient)
+        fits = add_operand(ONS_Y, results[0], &shape, ROW, 0, problem) && y->dtype == x->dtype;
+    else
+        *y = *x;
+    terms->in_double = x->dtype == ONS_FLOAT64;
+    const int real = terms->in_double ? XLA_FLOAT64 : XLA_FLOAT32;
+    const xla_buffer *const of_rows[] = {of[TARGET], loss, lse, of[GIVEN]};
+    for (int i = 0; fits && i < 4; i++)
+        fits = !of_rows[i] || (is_of_rows(of_rows[i], &shape) &&
+                               (of_rows[i] == of[TARGET] || of_rows[i]->dtype == real));
+    terms->wide_target = of[TARGET]->dtype == XLA_INT64;
+    if (!fits || (!terms->wide_target && of[TARGET]->dtype != XLA_INT32) ||
+        (of[WEIGHT] && (of[WEIGHT]->dims != 1 || of[WEIGHT]->dtype != real ||
+                        of[WEIGHT]->shape[0] != problem->extent[problem->dims - 1])))
+        return "an array has a type or a shape that does not fit the others";
+    terms->target = of[TARGET]->data;
+    terms->weight = of[WEIGHT] ? of[WEIGHT]->data : NULL;
+    terms->given = of[GIVEN] ? of[GIVEN]->data : NULL;
+    terms->given_step = 1;
+    terms->loss = loss->data;
+    terms->lse = lse->data;
+    terms->ignore_index = *ignored;
+    terms->smoothing = *smoothing;
+    terms->z_loss = *z_loss;
+    return NULL;
+}
+
 const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call *call) {
     const xla_text *operation = attribute(frame, "operation", XLA_IS_TEXT),
                    *operands = attribute(frame, "operands", XLA_IS_TEXT),
@@ -272,7 +334,8 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
     call->problem.sums = *flags & ONS_XLA_SUMS;
     if (call->merges)
         return take_merging(frame, call) ? NULL : "the argument is not an array of states to merge";
-    const char *wrong = take_arrays(frame, operands, axes, call);
+    const bool is_loss = ons_operations[call->problem.operation].loss;
+    const char *wrong = (is_loss ? take_loss : take_arrays)(frame, operands, axes, call);
     if (!wrong) ons_coalesce(&call->problem);
     return wrong;
 }

@@ -35,6 +35,11 @@ static bool is_empty(const xla_buffer *buffer) {
     return empty;
 }
 
+/* It is empty if there is nothing to do. Rows without elements have a loss, but no gradient. */
+static const xla_buffer *last_result(const xla_frame *frame) {
+    return frame->results.buffers[frame->results.count - 1];
+}
+
 /* XLA allocates memory for large results anew in each run of a program. Most of the cost of such a
  * result is that the system provides and clears its pages, so huge pages are better. */
 static void want_huge_pages(const xla_buffer *result, int64_t element) {
@@ -67,16 +72,29 @@ enum { PACK = 16 };
 /* On a GPU the scratch is XLA's memory, in the order of its stream. */
 static xla_error *run_problem(const xla_frame *frame, const ons_xla_call *call) {
     ons_plan plan;
+    ons_loss_parts parts;
+    const bool is_loss = ons_operations[call->problem.operation].loss;
     const ons_machine machine = ons_this_machine(call->threads);
     xla_memory_asked scratch = {
         .size = sizeof scratch, .context = frame->context, .alignment = PACK};
-    ons_status status = ons_make_plan(&call->problem, call->method, &machine, &plan);
-    if (status == ONS_OK && call->problem.device == ONS_CUDA && plan.workspace_bytes > 0) {
-        scratch.bytes = (size_t)plan.workspace_bytes;
+    ons_status status;
+    if (is_loss) {
+        parts.problem = call->problem;
+        parts.terms = call->terms;
+        parts.mean = false;
+        status = ons_plan_loss(&parts, &machine);
+    } else {
+        status = ons_make_plan(&call->problem, call->method, &machine, &plan);
+    }
+    if (status == ONS_OK && call->problem.device == ONS_CUDA)
+        scratch.bytes = (size_t)(is_loss ? parts.scratch_bytes : plan.workspace_bytes);
+    if (scratch.bytes > 0) {
         xla_error *error = frame->api->allocate(&scratch);
         if (error) return error;
     }
-    if (status == ONS_OK) status = ons_run(&call->problem, &plan, scratch.memory);
+    if (status == ONS_OK)
+        status = is_loss ? ons_run_loss(&parts, scratch.memory)
+                         : ons_run(&call->problem, &plan, scratch.memory);
     xla_error *error = free_memory(frame, &scratch);
     if (error || status == ONS_OK) return error;
     char method[64];
@@ -100,7 +118,7 @@ static xla_error *find_gpu(const xla_frame *frame, ons_problem *problem) {
     xla_error *error = frame->api->get_stream(&asked);
     if (error) return error;
     problem->stream = asked.stream;
-    const ons_status status = ons_gpu_of(frame->results.buffers[0]->data, &problem->gpu);
+    const ons_status status = ons_gpu_of(last_result(frame)->data, &problem->gpu);
     if (status != ONS_OK) return fail(frame, XLA_INTERNAL, "", ons_status_text(status));
     return problem->gpu >= 0 ? NULL : fail(frame, XLA_INTERNAL, "the result is on no GPU", "");
 }
@@ -116,7 +134,7 @@ static xla_error *handle(const xla_frame *frame, ons_device device) {
     const char *wrong = ons_xla_take(frame, device, &call);
     if (wrong) {
         error = fail(frame, XLA_INVALID_ARGUMENT, wrong, "");
-    } else if (!is_empty(frame->results.buffers[0])) {
+    } else if (!is_empty(last_result(frame))) {
         if (device == ONS_CUDA)
             error = find_gpu(frame, &call.problem);
         else if (!call.merges)

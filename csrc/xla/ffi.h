@@ -2,7 +2,7 @@
 #ifndef ONS_XLA_FFI_H
 #define ONS_XLA_FFI_H
 
-#include "../api/onsoftmax.h"
+#include "../api/loss_parts.h"
 #include "../api/packed.h"
 #include "abi.h"
 
@@ -20,6 +20,7 @@ typedef struct {
     bool merges;
     ons_merging merging;
     ons_problem problem;
+    ons_loss terms; /* of a loss */
     ons_method method;
     int threads;
     double *scale; /* a copy for the problem, to be freed; or NULL */

@@ -18,9 +18,11 @@ from .types import aligned
 Array = Any
 
 
-def refuse(out: Any, stream: Any) -> None:
+def refuse(out: Any, stream: Any, name: str = "out") -> None:
     if out is not None:
-        raise TypeError("out is given, and JAX's arrays are immutable: call without out=, and use the result")
+        raise TypeError(
+            f"{name} is given, and JAX's arrays are immutable: call without {name}=, and use the result"
+        )
     if stream is not None:
         raise ValueError("stream is given, and JAX's programs have their own stream: expected None")
 

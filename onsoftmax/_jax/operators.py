@@ -55,7 +55,9 @@ class Call(NamedTuple):
         return x.sum(self.axes, keepdims=True)
 
 
-def run(call: Call, results: Any, arrays: dict[str, Array | None], flags: int = 0) -> Any:
+def run(
+    call: Call, results: Any, arrays: dict[str, Array | None], flags: int = 0, **attributes: np.generic
+) -> Any:
     """Calls the target. A letter says what each array is: csrc/xla/call.c."""
     given = {letter: array for letter, array in arrays.items() if array is not None}
     return jax.ffi.ffi_call(_TARGET, results, vmap_method="expand_dims")(
@@ -67,6 +69,7 @@ def run(call: Call, results: Any, arrays: dict[str, Array | None], flags: int = 
         scale=np.float64(call.scale_by),
         num_threads=np.int32(call.num_threads),
         flags=np.int32(flags),
+        **attributes,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from .._core import INDICES, WHERE, X, Y
 from .._types import DTYPES
 from .kinds import library_of, refused_dtype
-from .operators import ByOperator
+from .operators import ByOperator, operator_of
 
 
 def is_jax_tracer(array: Any) -> bool:
@@ -41,6 +43,15 @@ def jax_operator() -> ByOperator:
         "got a JAX tracer, which this function does not support: call it on concrete arrays, outside "
         "jax.jit, jax.grad and jax.vmap, or by jax.pure_callback",
     )
+
+
+def traced_operator(name: str, *arrays: Any) -> Callable[..., Any] | None:
+    """The operator of onsoftmax.jax with this name, if one of the arrays is a tracer."""
+    if "jax" in sys.modules:
+        for array in arrays:
+            if type(array) not in (np.ndarray, list, NoneType) and is_jax_tracer(array):
+                return operator_of(jax_operator(), name)
+    return None
 
 
 def jax_floating(array: Any) -> Any:

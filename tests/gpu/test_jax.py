@@ -141,6 +141,24 @@ def test_programs_are_in_order():
         del filler
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(64, 500), (33, 50257), (3, 300_001)])
+def test_losses(shape, dtype):
+    """In one kernel, and in several parts with one scratch."""
+    x = array(*shape, dtype=dtype)
+    target = jax.random.randint(jax.random.key(2), shape[:1], 0, shape[1]).at[1].set(-100)
+    for given in ({}, {"label_smoothing": 0.1}, {"z_loss": 1e-3, "weight": jnp.abs(array(shape[1])) + 0.5}):
+        both = functools.partial(ons.cross_entropy_with_grad, reduction="none", return_lse=True, **given)
+        made = jax.jit(both)(x, target)
+        assert same(made, both(x, target))
+        total = jax.jit(
+            jax.grad(lambda x, given=given: ons.cross_entropy(x, target, reduction="sum", **given))
+        )
+        assert same(total(x), made[1])
+    mean = jax.jit(jax.value_and_grad(lambda x: ons.cross_entropy(x, target)))(x)
+    assert_near(mean, ons.cross_entropy_with_grad(x, target), 1e-2 if x.dtype != "float32" else 1e-5)
+
+
 CUT = """
 import jax, jax.numpy as jnp, numpy as np, onsoftmax as ons
 from onsoftmax import jax as ons_jax

@@ -6,7 +6,7 @@ from support import run_python
 pytest.importorskip("jax")
 
 START = """
-import jax, jax.numpy as jnp, numpy as np, onsoftmax as ons, pytest
+import functools, jax, jax.numpy as jnp, numpy as np, onsoftmax as ons, pytest
 from onsoftmax import _core, jax as ons_jax
 P = jax.sharding.PartitionSpec
 x = jnp.asarray(np.random.default_rng(0).standard_normal((8, 24), dtype=np.float32) * 3)
@@ -36,6 +36,17 @@ for name, check in (("softmax", True), ("log_softmax", False), ("logsumexp", Tru
     assert np.array_equal(jax.jit(cut)(x, scale, mask), whole(x, scale, mask)), name
     for made, expected in zip(jax.jit(jax.grad(lambda *a: loss(*a, cut), (0, 1)))(x, scale), right):
         near(made, expected)
+# the loss of rows that are cut over devices
+target, weight = jnp.arange(8) * 3 % 24, jnp.abs(weights[0])
+of_rows = functools.partial(ons.cross_entropy, reduction="none")
+for check in (True, False):
+    cut = jax.shard_map(
+        lambda x, target, weight: of_rows(x, target, weight=weight),
+        mesh=mesh(4), in_specs=(P("i"), P("i"), P()), out_specs=P("i"), check_vma=check,
+    )
+    assert np.array_equal(jax.jit(cut)(x, target, weight), of_rows(x, target, weight=weight))
+    made = jax.jit(jax.grad(lambda x: cut(x, target, weight).sum()))(x)
+    near(made, ons.cross_entropy_with_grad(x, target, weight=weight, reduction="sum")[1])
 # XLA partitions the program by itself
 spread = jax.device_put(x, jax.sharding.NamedSharding(mesh(4), P("i")))
 assert np.array_equal(jax.jit(ons.softmax)(spread), ons.softmax(x))

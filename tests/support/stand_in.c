@@ -1,6 +1,8 @@
 /* stand_in.c - replaces csrc/cuda by two GPUs. Their memory is the host's, and the CPU does their
  * work at once. Tests can follow arrays, streams and memory through csrc/python without a GPU.
  * test_cuda_stand_in.py builds it. */
+#include "../../api/loss_parts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,6 +150,13 @@ ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *
     if (plan->workspace_bytes > 0) memset(workspace, 255, (size_t)plan->workspace_bytes);
     here.device = ONS_CPU;
     ons_machine machine = ons_this_machine(1);
+    if (ons_operations[here.operation].loss && !here.operand[ONS_STATISTIC].data) {
+        /* a kernel that finds the pairs too */
+        ons_loss_parts parts = {
+            .problem = here, .terms = *problem->loss, .mean = problem->loss->divisor};
+        const ons_status planned = ons_plan_loss(&parts, &machine);
+        return planned == ONS_OK ? ons_run_loss(&parts, NULL) : planned;
+    }
     ons_status status = ons_make_plan(&here, ONS_METHOD_AUTO, &machine, &on_cpu);
     return status == ONS_OK ? ons_run(&here, &on_cpu, NULL) : status;
 }

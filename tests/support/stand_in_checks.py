@@ -330,6 +330,33 @@ def check_operands():
     )
 
 
+def check_losses():
+    """One kernel for rows that are held, and one scratch for all parts of other rows."""
+    target, weight = np.arange(12).reshape(3, 4) % 5, np.linspace(0.5, 2, 5, dtype=np.float32)
+    runs, live = asked("runs"), asked("live").value
+    for reduction in ("none", "sum", "mean"):
+        for parts, terms in ((1, {}), (1, {"z_loss": 0.1, "weight": weight}), (4, {"label_smoothing": 0.1})):
+            terms["reduction"] = reduction
+            expected = ons.cross_entropy_with_grad(X, target, return_lse=True, **terms)
+            given = {name: Interface(a) if name == "weight" else a for name, a in terms.items()}
+            before = runs.value
+            made = ons.cross_entropy_with_grad(Interface(X), Interface(target), return_lse=True, **given)
+            assert runs.value == before + parts
+            assert all(np.array_equal(shown(a), b) for a, b in zip(made, expected, strict=True)), terms
+    del made
+    assert asked("live").value == live
+    long = np.linspace(-3, 3, 300_000, dtype=np.float32).reshape(2, -1)  # some parts have a workspace
+    for x, index, axis, by in (
+        (X.transpose(2, 0, 1), target, 0, weight),
+        (long, np.array([7, 149_999]), 1, long[0].copy()),
+    ):
+        made, expected = (
+            ons.cross_entropy_with_grad(kind(x), kind(index), axis, label_smoothing=0.2, weight=kind(by))
+            for kind in (Interface, np.asarray)
+        )
+        assert all(np.array_equal(shown(a), b) for a, b in zip(made, expected, strict=True))
+
+
 def check_batch_invariant():
     """The method that runs, and whether in the column form: by auto, by invariant, and by the setting."""
     long, short = Interface(np.linspace(-4, 4, 16384, dtype=np.float32)[None]), Interface(X[0].repeat(100, 0))

@@ -13,7 +13,7 @@ SIZE, POINTER, INT, LONG = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctype
 CALL = ctypes.CFUNCTYPE(POINTER, POINTER)
 X = np.linspace(-4, 4, 60).reshape(3, 4, 5).astype(np.float32)
 STREAM, GPU = 1234, 1
-DTYPES = {"float32": 11, "float64": 12, "bool": 1, "int32": 4, "uint32": 8}
+DTYPES = {"float32": 11, "float64": 12, "bool": 1, "int32": 4, "int64": 5, "uint32": 8}
 
 
 def struct(name, *fields):
@@ -118,8 +118,7 @@ class XLA:
             else:
                 keep.append(np.array(value))
                 types.append(3)
-                code = 12 if value.dtype == np.float64 else 4
-                values.append(array_of(SIZE, [code, keep[-1].ctypes.data]))
+                values.append(array_of(SIZE, [DTYPES[value.dtype.name], keep[-1].ctypes.data]))
         names = array_of(POINTER, [text(name) for name in given])
         frame = Frame(0, extensions, at(self.api), None, stage, buffers(arguments), buffers(results))
         frame.attributes = Attributes(
@@ -164,6 +163,28 @@ def check_scratch():
     assert XLA(refuses=True).call([x], [y], operation="softmax", method="split") == 77
     assert xla.call([x], [y], operation="softmax", method="fused_warp") == 1
     assert "fused_warp" in xla.errors[-1] and "too long" in xla.errors[-1]
+
+
+def check_losses():
+    """One kernel for rows that are held, or several parts. In both cases there is one scratch."""
+    target = (np.arange(12, dtype=np.int32) % 5).reshape(3, 4, 1)
+    weight = np.linspace(0.5, 2, 5, dtype=np.float32)
+    for parts, smoothing in ((1, 0.0), (5, 0.1)):
+        xla, gradient = XLA(), np.empty_like(X)
+        loss, lse = np.empty((2, 3, 4, 1), np.float32)
+        terms = {"label_smoothing": smoothing, "z_loss": 0.1, "ignore_index": 2}
+        attributes = {name: np.asarray(value)[()] for name, value in terms.items()}
+        runs = asked("runs", ctypes.c_long).value
+        given = {"operation": "cross_entropy_with_grad", "operands": "xtc", **attributes}
+        assert xla.call([X, target, weight], [gradient, loss, lse], **given) is None
+        assert asked("runs", ctypes.c_long).value == runs + parts
+        assert xla.allocated == 1 and not xla.live and asked("stream", POINTER).value == STREAM
+        expected = ons.cross_entropy_with_grad(
+            X, target[..., 0], weight=weight, reduction="none", return_lse=True, **terms
+        )
+        for made, right in zip((loss, gradient, lse), expected, strict=True):
+            assert np.array_equal(made.reshape(right.shape), right)
+        assert XLA(refuses=True).call([X, target, weight], [gradient, loss, lse], **given) == 77
 
 
 def check_batch_invariant():
@@ -216,6 +237,7 @@ def check_other_frames():
 
 check_the_stream_and_the_gpu()
 check_scratch()
+check_losses()
 check_batch_invariant()
 check_states_of_parts()
 check_other_frames()
