@@ -1,5 +1,5 @@
-"""The exact log-probabilities, entropies and gradients of logprob, and a comparison with them, for tests on the
-CPU and on a GPU. As a program it checks random calls on the instruction set of ONSOFTMAX_ISA."""
+"""The exact log-probabilities, entropies and gradients of logprob, and a comparison with them, for tests on
+the CPU and on a GPU. As a program it checks random calls on the instruction set of ONSOFTMAX_ISA."""
 
 from typing import NamedTuple
 
@@ -99,9 +99,10 @@ def check_random(ons, rng, dtype, N, rows):
     real = np.float64 if name == "float64" else np.float32
     given_gradients = [rng.standard_normal(shape).astype(real) for shape in (index.shape, rows, rows)]
     moments = _core.logprob(given, given_index, axis, True, False, False, False, True, None, None)[5]
+    of_logprob = given_gradients[0].reshape(given_index.shape)
     made = _core.logprob_backward(
-        given, given_index, axis, moments, given_gradients[0].reshape(given_index.shape), *given_gradients[1:], None, None
-    )  # fmt: skip
+        given, given_index, axis, moments, of_logprob, *given_gradients[1:], None, None
+    )
     wanted, size = gradient(x, index, *given_gradients)
     assert_near(np.moveaxis(made, axis, -1), wanted, size, 2.0**-52 if name == "float64" else 2.0**-23, name)
 
