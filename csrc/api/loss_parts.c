@@ -14,11 +14,12 @@ typedef struct {
 
 static places cut(const ons_loss_parts *all, char *scratch) {
     const ons_problem *problem = &all->problem;
+    const int64_t real = all->terms.in_double ? sizeof(double) : sizeof(float);
     int64_t rows = 1;
     for (int dim = 0; dim < problem->dims - problem->reduced_dims; dim++)
         rows *= problem->extent[dim];
     const int64_t bytes[] = {rows * PAIR, all->terms.smoothing != 0.0 ? rows * PAIR : 0, PAIR, PAIR,
-                             all->terms.loss ? 0 : rows * (int64_t)sizeof(double)};
+                             all->terms.loss ? 0 : rows * real};
     char *at[6] = {scratch};
     for (int i = 0; i < 5; i++)
         at[i + 1] = at[i] + (bytes[i] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
