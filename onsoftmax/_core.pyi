@@ -1334,6 +1334,40 @@ def pack(
 ) -> Any:
     """As merge, but from the pairs that normalizer gives."""
 
+def logprob(
+    logits: Any,
+    index: Any,
+    axis: int,
+    entropy: bool,
+    lse: bool,
+    argmax: bool,
+    rank: bool,
+    moments: bool,
+    stream: Any,
+    num_threads: int | None,
+    /,
+) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those
+    that are not wanted. index comes without gaps. It has the shape of the rows, or one
+    dimension more. moments has the pairs of all rows, then the mean of x - m of each.
+    """
+
+def logprob_backward(
+    logits: Any,
+    index: Any,
+    axis: int,
+    moments: Any,
+    grad_logprob: Any,
+    grad_entropy: Any,
+    grad_lse: Any,
+    stream: Any,
+    num_threads: int | None,
+    /,
+) -> Any:
+    """The gradient of the logits for onsoftmax/_logprob.py, from the moments that logprob gave.
+    A gradient that is None is 0.
+    """
+
 def cross_entropy(
     logits: Any,
     target: Any,
