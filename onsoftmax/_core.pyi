@@ -1334,6 +1334,12 @@ def pack(
 ) -> Any:
     """As merge, but from the pairs that normalizer gives."""
 
+def multiply(gradient: Any, grad_loss: Any, /) -> bool:
+    """Multiplies a gradient on a GPU in place by one number there. A number of exactly 1 leaves it
+    untouched, and the call does not wait for the GPU. Returns False, and does nothing, if the
+    gradient has gaps or is on the CPU.
+    """
+
 def logprob(
     logits: Any,
     index: Any,

@@ -38,6 +38,11 @@ ons_status ons_plan_loss(ons_loss_parts *all, const ons_machine *machine);
 /* As ons_run: on a GPU `scratch` is scratch_bytes of its memory, on the CPU it is NULL. */
 ons_status ons_run_loss(const ons_loss_parts *all, void *scratch);
 
+/* Multiplies `count` elements on a GPU by a number there, a float, or a double if the elements are.
+ * If the number is 1, no element is read or written. */
+ons_status ons_gpu_multiply(int gpu, void *stream, void *elements, ons_dtype dtype, int64_t count,
+                            const void *by);
+
 #ifdef __cplusplus
 }
 #endif

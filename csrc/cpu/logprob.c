@@ -59,30 +59,33 @@ typedef struct {
 } row_gradient;
 
 /* Functions for both types of arithmetic. */
-#define FOR_TYPE(T, name)                                                                       \
-    /* x - m, and 0 for -inf, whose softmax is 0 */                                             \
-    static void subtract_##name(void *to, const void *from, double m, int64_t n) {              \
-        const T *x = from, largest = (T)m;                                                      \
-        T *apart = to;                                                                          \
-        for (int64_t k = 0; k < n; k++) apart[k] = x[k] == (T) - INFINITY ? 0 : x[k] - largest; \
-    }                                                                                           \
-    static int64_t count_above_##name(const void *from, double than, int64_t n) {               \
-        const T *x = from, chosen = (T)than;                                                    \
-        int64_t count = 0;                                                                      \
-        for (int64_t k = 0; k < n; k++) count += x[k] > chosen;                                 \
-        return count;                                                                           \
-    }                                                                                           \
-    static int64_t first_of_##name(const void *from, double m, int64_t n) {                     \
-        const T *x = from, largest = (T)m;                                                      \
-        for (int64_t k = 0; k < n; k++)                                                         \
-            if (x[k] == largest || (isnan(m) && isnan(x[k]))) return k;                         \
-        return -1;                                                                              \
-    }                                                                                           \
-    /* p becomes the gradient, without what indices have more */                                \
-    static void multiply_##name(void *p, const void *apart, row_gradient by, int64_t n) {       \
-        const T *of = apart, all = (T)by.all, slope = (T)by.slope;                              \
-        T *y = p;                                                                               \
-        for (int64_t k = 0; k < n; k++) y[k] *= all - slope * of[k];                            \
+#define FOR_TYPE(T, name)                                                                          \
+    /* x - m, and a number whose softmax is 0 for -inf. gcc makes vectors of this form. */         \
+    static void subtract_##name(void *restrict to, const void *from, double m, int64_t n) {        \
+        const T *x = from, largest = (T)m, least = -10000;                                         \
+        T *apart = to;                                                                             \
+        for (int64_t k = 0; k < n; k++) {                                                          \
+            const T difference = x[k] - largest;                                                   \
+            apart[k] = difference > least ? difference : least;                                    \
+        }                                                                                          \
+    }                                                                                              \
+    static int64_t count_above_##name(const void *from, double than, int64_t n) {                  \
+        const T *x = from, chosen = (T)than;                                                       \
+        int count = 0; /* of one tile */                                                           \
+        for (int64_t k = 0; k < n; k++) count += x[k] > chosen;                                    \
+        return count;                                                                              \
+    }                                                                                              \
+    static int64_t first_of_##name(const void *from, double m, int64_t n) {                        \
+        const T *x = from, largest = (T)m;                                                         \
+        for (int64_t k = 0; k < n; k++)                                                            \
+            if (x[k] == largest || (isnan(m) && isnan(x[k]))) return k;                            \
+        return -1;                                                                                 \
+    }                                                                                              \
+    /* p becomes the gradient, without what indices have more */                                   \
+    static void multiply_##name(void *restrict p, const void *apart, row_gradient by, int64_t n) { \
+        const T *of = apart, all = (T)by.all, slope = (T)by.slope;                                 \
+        T *y = p;                                                                                  \
+        for (int64_t k = 0; k < n; k++) y[k] *= all - slope * of[k];                               \
     }
 FOR_TYPE(float, f32)
 FOR_TYPE(double, f64)

@@ -4,6 +4,8 @@
  * loss_gradient: blocks share a row in parts, as in split.cu. Moves 1 read + 1 write of N. */
 #include <climits>
 
+#include "../api/loss_parts.h"
+#include "driver/device.cuh"
 #include "kernel/launch_loss.cuh"
 #include "kernel/parts_of_rows.cuh"
 #include "statistic/pair_d.cuh"
@@ -162,4 +164,46 @@ ons_status launch_loss_gradient(const launch_request &request) {
             return with_contiguous<FAMILY, row_shaped, decltype(type)>(request, launch_with);
         });
     return with_general<row_shaped>(request, launch_with);
+}
+
+/* ------- A gradient times the gradient of its loss, which is 1 in most programs ------- */
+
+template <typename X>
+__global__ void __launch_bounds__(PASS_THREADS)
+    multiply_kernel(X *elements, int64_t count, const typename compute_of<X>::type *by) {
+    await_earlier_work();
+    using Real = typename compute_of<X>::type;
+    constexpr int V = 16 / sizeof(X);
+    const Real factor = *by;
+    if (factor == 1) return;
+    using Pack = pack<X, V>;
+    const bool is_aligned = (uintptr_t)elements % sizeof(Pack) == 0;
+    const int64_t step = (int64_t)gridDim.x * blockDim.x, packs = is_aligned ? count / V : 0;
+    const int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (int64_t i = first; i < packs; i += step) {
+        Pack some = ((const Pack *)elements)[i];
+#pragma unroll
+        for (int e = 0; e < V; e++) some.put(e, from_real<X>(some.real(e) * factor));
+        ((Pack *)elements)[i] = some;
+    }
+    for (int64_t i = packs * V + first; i < count; i += step)
+        elements[i] = from_real<X>(to_real<Real>(elements[i]) * factor);
+}
+
+ons_status ons_gpu_multiply(int gpu, void *stream, void *elements, ons_dtype dtype, int64_t count,
+                            const void *by) {
+    constexpr int BLOCKS_A_MULTIPROCESSOR = 4;
+    current_gpu here(gpu);
+    ons_gpu facts;
+    if (here.error != cudaSuccess) return status_of(here.error);
+    const ons_status status = ons_gpu_describe(gpu, &facts);
+    if (status != ONS_OK || count == 0) return status;
+    const void *const kernel = dtype == ONS_FLOAT16 ? (const void *)multiply_kernel<__half>
+                               : dtype == ONS_BFLOAT16
+                                   ? (const void *)multiply_kernel<__nv_bfloat16>
+                               : dtype == ONS_FLOAT32 ? (const void *)multiply_kernel<float>
+                                                      : (const void *)multiply_kernel<double>;
+    void *arguments[] = {&elements, &count, &by};
+    return start_kernel({BLOCKS_A_MULTIPROCESSOR * facts.multiprocessors, PASS_THREADS},
+                        facts.early_launch, stream, kernel, arguments);
 }

@@ -133,3 +133,49 @@ const char ons_loss_doc[] =
     "(loss, gradient, lse) for onsoftmax/_losses.py. target, weight and grad_loss come without\n"
     "gaps, weight and grad_loss in the arithmetic's type. grad_out: None for no gradient, True\n"
     "for a new array, or the array that receives it. reduction: 0 none, 1 sum, 2 mean.";
+
+/* Whether a GPU's array has no gaps. */
+static bool can_be_multiplied(const ons_view *view) {
+    ons_view ordered = *view;
+    ons_put_in_c_order(&ordered);
+    bool has_gaps = false;
+    for (int i = 0; i < view->ndim; i++)
+        has_gaps |= view->shape[i] > 1 && view->strides[i] != ordered.strides[i];
+    return view->device == ONS_CUDA && !has_gaps;
+}
+
+PyObject *ons_multiply_call(PyObject *self, PyObject *args) {
+    ons_row_call call;
+    PyObject *by, *result = NULL;
+    const ons_view number = {.ndim = 0};
+    const ons_view *factor = NULL;
+    ons_status status = ONS_OK;
+    memset(&call, 0, sizeof call);
+    if (!PyArg_ParseTuple(args, "OO:multiply", &call.logits, &by) ||
+        ons_begin_rows(&call, self, Py_None, Py_None) < 0 || ons_take_logits(&call, -1) < 0)
+        return NULL;
+    const ons_view *x = &call.x;
+    if (!can_be_multiplied(x)) {
+        result = Py_NewRef(Py_False);
+    } else if ((factor = ons_take_real(&call, "grad_loss", by, &number, false)) &&
+               ons_join_rows(&call) == 0) {
+        int64_t count = 1;
+        for (int i = 0; i < x->ndim; i++) count *= x->shape[i];
+        status =
+            ons_gpu_multiply(x->gpu, call.caller.stream, x->data, x->dtype, count, factor->data);
+        if (status != ONS_OK)
+            ons_set_gpu_error(status);
+        else if (ons_leave_rows(&call) == 0 &&
+                 (call.caller.library != ONS_TORCH ||
+                  ons_torch_written(call.caller.module, call.logits) == 0))
+            result = Py_NewRef(Py_True);
+    }
+    ons_release_rows(&call);
+    return result;
+}
+
+const char ons_multiply_doc[] =
+    "multiply($module, gradient, grad_loss, /)\n--\n\n"
+    "Multiplies a gradient on a GPU in place by one number there. A number of exactly 1 leaves it\n"
+    "untouched, and the call does not wait for the GPU. Returns False, and does nothing, if the\n"
+    "gradient has gaps or is on the CPU.";

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import _core
 from .._libraries.torch import is_plain, is_watched
 from .._losses import _Terms
 
@@ -63,9 +64,14 @@ def weights_of_rows(target: Tensor, weight: Tensor, ignore_index: int) -> tuple[
 
 
 def _times(gradient: Tensor, grad_loss: Tensor) -> Tensor:
-    """The gradient of the loss times the loss's own gradient, in the gradient's memory."""
-    if not grad_loss.is_cuda and grad_loss.ndim == 0 and grad_loss == 1:
-        return gradient
+    """The gradient of the loss times the loss's own gradient, in the gradient's memory. A factor of exactly 1
+    costs nothing."""
+    if grad_loss.ndim == 0:
+        if gradient.is_cuda:
+            if _core.multiply(gradient, grad_loss.detach()):
+                return gradient
+        elif grad_loss == 1:
+            return gradient
     return gradient.mul_(grad_loss)
 
 

@@ -113,6 +113,24 @@ def test_autograd(rng, N):
         assert torch.allclose(*gradients, rtol=1e-5, atol=1e-8)
 
 
+@each_dtype
+def test_the_factor_of_a_gradient(rng, dtype):
+    """1 changes nothing, not even a NaN's bits. Any other factor multiplies once, at any alignment."""
+    x = torch.tensor(rng.standard_normal(1 << 17), device=DEVICE).to(dtype)
+    real = torch.float64 if dtype == torch.float64 else torch.float32
+    for count in (1, 7, 1000, (1 << 17) - 5):
+        for begin in (0, 1, 3):
+            for factor in (1.0, -0.3):
+                y = x.clone()
+                assert ons._core.multiply(
+                    y[begin : begin + count], torch.tensor(factor, device=DEVICE, dtype=real)
+                )
+                wanted = x.clone()
+                wanted[begin : begin + count] = (wanted[begin : begin + count].to(real) * factor).to(dtype)
+                assert torch.equal(y, wanted)
+    assert not ons._core.multiply(x.reshape(2, -1).T, torch.tensor(2.0, device=DEVICE, dtype=real))
+
+
 @pytest.mark.parametrize("N", [100, 3000, 40000, 130000])
 def test_rows_do_not_depend_on_the_batch_when_invariant(rng, N):
     x = torch.tensor(rng.standard_normal((70, N)), device=DEVICE, dtype=torch.bfloat16)

@@ -1,4 +1,5 @@
 /* absent.c - the entry points of this folder in a build without CUDA. */
+#include "../../api/loss_parts.h"
 #include "../cuda.h"
 
 #define UNUSED(argument) (void)(argument)
@@ -81,6 +82,17 @@ ons_status ons_gpu_copy(int gpu, void *stream, void *to, const void *from, int64
 ons_status ons_gpu_wait(int gpu, void *stream) {
     UNUSED(gpu);
     UNUSED(stream);
+    return ONS_E_NO_CUDA;
+}
+
+ons_status ons_gpu_multiply(int gpu, void *stream, void *elements, ons_dtype dtype, int64_t count,
+                            const void *by) {
+    UNUSED(gpu);
+    UNUSED(stream);
+    UNUSED(elements);
+    UNUSED(dtype);
+    UNUSED(count);
+    UNUSED(by);
     return ONS_E_NO_CUDA;
 }
 
