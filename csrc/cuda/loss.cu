@@ -65,9 +65,7 @@ __device__ inline double sum_of_rows(int64_t rows, Visit visit) {
 }
 
 /* The sum of the weights of the rows' targets. */
-__global__ void __launch_bounds__(REDUCE_THREADS)
-    divisor_kernel(int64_t rows, int64_t N, const __grid_constant__ ons_loss loss) {
-    await_earlier_work();
+__device__ inline double sum_of_weights(int64_t rows, int64_t N, const ons_loss &loss) {
     auto sum_over = [&](const auto *targets) {
         auto counts = [&](int64_t target) {
             return target != loss.ignore_index && target >= 0 && target < N;
@@ -79,22 +77,35 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
             return counts(target) ? ons_class_weight(&loss, target) : 0.0;
         });
     };
-    const double sum = loss.wide_target ? sum_over((const int64_t *)loss.target)
-                                        : sum_over((const int32_t *)loss.target);
+    return loss.wide_target ? sum_over((const int64_t *)loss.target)
+                            : sum_over((const int32_t *)loss.target);
+}
+
+__global__ void __launch_bounds__(REDUCE_THREADS)
+    divisor_kernel(int64_t rows, int64_t N, const __grid_constant__ ons_loss loss) {
+    await_earlier_work();
+    const double sum = sum_of_weights(rows, N, loss);
     if (threadIdx.x == 0) *loss.divisor = sum;
 }
 
-/* The sum of the losses, or their mean. */
+/* The sum of the losses, or their mean. `finds_divisor`: its divisor is not known yet. */
 __global__ void __launch_bounds__(REDUCE_THREADS)
-    reduced_loss_kernel(int64_t rows, const __grid_constant__ ons_loss loss) {
+    reduced_loss_kernel(int64_t rows, int64_t N, bool finds_divisor,
+                        const __grid_constant__ ons_loss loss) {
     await_earlier_work();
     auto sum_over = [&](const auto *losses) {
         return sum_of_rows(rows, [&](int64_t row) { return losses[row]; });
     };
     const double sum =
         loss.in_double ? sum_over((const double *)loss.loss) : sum_over((const float *)loss.loss);
-    if (threadIdx.x == 0)
-        ons_set_real(&loss, loss.reduced, 0, loss.divisor ? sum / *loss.divisor : sum);
+    double divisor = 1;
+    if (finds_divisor) {
+        divisor = sum_of_weights(rows, N, loss);
+        if (threadIdx.x == 0) *loss.divisor = divisor; /* for the gradient */
+    } else if (loss.divisor) {
+        divisor = *loss.divisor;
+    }
+    if (threadIdx.x == 0) ons_set_real(&loss, loss.reduced, 0, sum / divisor);
 }
 
 ons_status find_divisor(const launch_request &request) {
@@ -104,17 +115,18 @@ ons_status find_divisor(const launch_request &request) {
                   loss);
 }
 
-ons_status reduce_losses(const launch_request &request) {
+ons_status reduce_losses(const launch_request &request, bool finds_divisor) {
     const ons_loss &loss = *request.problem->loss;
     if (request.facts || !loss.reduced) return ONS_OK;
-    return launch(request, {1, REDUCE_THREADS}, reduced_loss_kernel, request.plan->rows, loss);
+    return launch(request, {1, REDUCE_THREADS}, reduced_loss_kernel, request.plan->rows,
+                  request.plan->N, finds_divisor && loss.divisor, loss);
 }
 
 ons_status launch_losses(const launch_request &request) {
-    ons_status status = find_divisor(request);
-    if (status == ONS_OK && request.plan->rows > 0)
+    ons_status status = ONS_OK;
+    if (request.plan->rows > 0)
         status = launch_thread_a_row(request, losses_kernel, *request.problem->loss);
-    return status == ONS_OK ? reduce_losses(request) : status;
+    return status == ONS_OK ? reduce_losses(request, true) : status;
 }
 
 /* ------- The gradient ------- */

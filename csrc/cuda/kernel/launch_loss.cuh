@@ -57,7 +57,7 @@ using loss_rows_of = typename loss_rows_of_<Rows>::type;
 
 /* loss.cu: the divisor of a mean, before the kernel, and the reduced loss, after it. */
 ons_status find_divisor(const launch_request &request);
-ons_status reduce_losses(const launch_request &request);
+ons_status reduce_losses(const launch_request &request, bool finds_divisor);
 
 /* Calls body(rows_of<Rows>), which launches the kernel, between these two. */
 template <ons_family FAMILY, typename Body>
@@ -72,7 +72,7 @@ ons_status with_loss_rows(const launch_request &request, Body body) {
     status = problem->operand[ONS_X].dtype == ONS_FLOAT32
                  ? with_contiguous<FAMILY, row_shaped, float>(request, launch_with)
                  : with_contiguous<FAMILY, row_shaped, any_16_bit>(request, launch_with);
-    return status == ONS_OK ? reduce_losses(request) : status;
+    return status == ONS_OK ? reduce_losses(request, false) : status;
 }
 
 #endif
