@@ -1,4 +1,4 @@
-"""bench_cuda.py and gpu_losses.py without a GPU: refusals, arithmetic and tables, and runs with a stopwatch."""
+"""bench_cuda.py and gpu_losses.py without a GPU: refusals, arithmetic and tables, runs with a stopwatch."""
 
 import importlib.util
 import json
