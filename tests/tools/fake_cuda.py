@@ -32,6 +32,31 @@ def no_cupy(module):
     return None if module.startswith("cupy") else found(module)
 
 
+def quack(x, target, return_dx=False):
+    """As QuACK's cross_entropy_fwd."""
+    loss, gradient = ons.cross_entropy_with_grad(x, target, reduction="none")
+    return (loss, gradient) if return_dx else loss
+
+
+class Liger(torch.autograd.Function):
+    """As Liger's loss: the gradient lies where the logits lay."""
+
+    @staticmethod
+    def forward(context, x, target, reduction):
+        loss, context.gradient = ons.cross_entropy_with_grad(
+            x.detach(), target, reduction=reduction, grad_out=x.detach()
+        )
+        return loss
+
+    @staticmethod
+    def backward(context, grad):
+        return context.gradient, None, None
+
+
+def liger(reduction):
+    return lambda x, target: Liger.apply(x, target, reduction)
+
+
 def refer_as_on_a_cpu(self, tensors):
     """On a CPU the error of softmax_backward of floats follows the sizes of its sum's terms
     (docs/contract.md)."""
@@ -58,6 +83,7 @@ import gpu_loss_cases  # noqa: E402
 import gpu_losses  # noqa: E402
 import gpu_parts  # noqa: E402
 
+from onsoftmax.bench import case as bench_case  # noqa: E402
 from onsoftmax.bench import gpu_case, gpu_contestants, gpu_timing  # noqa: E402
 
 found = gpu_parts.installed
@@ -74,10 +100,15 @@ gpu_cases.OTHER_ROWS = gpu_cases.QUICK_OTHER_ROWS = (32, 64)
 gpu_loss_cases.WITH_GRADIENT = [("float32", (16, 40))]
 gpu_loss_cases.LOGPROB = gpu_loss_cases.INVARIANT_TOO = [("bfloat16", (24, 50))]
 gpu_loss_cases.TRAINING, gpu_loss_cases.INVARIANT_LENGTHS = [(16, 40)], []
+gpu_losses.warm_quack = lambda options: ""
+sys.modules["quack.cross_entropy"] = SimpleNamespace(cross_entropy_fwd=quack)
+sys.modules["liger_kernel.transformers.cross_entropy"] = SimpleNamespace(LigerCrossEntropyLoss=liger)
 gpu_timing.SAMPLE_MS = 0.05
 gpu_timing.captured = lambda calls: lambda: [call() for call in calls]
 
 if __name__ == "__main__":
     losses = sys.argv[1:2] == ["losses"]
+    if losses:
+        bench_case.GRAPH_BYTES = 5000  # between the cases, so that some are outside of a graph
     with suppress(KeyboardInterrupt):
         sys.exit(gpu_losses.main(sys.argv[2:]) if losses else bench_cuda.main())

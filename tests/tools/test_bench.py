@@ -180,4 +180,5 @@ def test_losses_on_a_stopwatch(tmp_path):
     again = run_python([os.path.join(BENCHMARKS, "gpu_losses.py"), "--show", path])
     assert again.returncode == 0, again.stderr
     assert again.stdout in done.stdout
+    assert "## loss_and_gradient: peak memory" in again.stdout
     assert "the time by invariant, divided by the time by auto" in again.stdout
