@@ -9,7 +9,9 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,63 +67,107 @@ def measure_part(part: str, options: argparse.Namespace, settings: Any, clock: r
             case = {"part": part, "label": label, "dtype": "float32", "shape": [4, 256], "N": 256}
             yield roster, {**case, "figures": figures}
         return
-    for case in cases(part, options):
+    measure_one = partial(measure_case, options=options, settings=settings)
+    yield from measure_cases(cases(part, options), describe, measure_one, clock)
+
+
+def measure_cases(cases: Iterable[Any], describe: Any, measure_one: Any, clock: report.Clock) -> Any:
+    """Yields (contestants, case with its figures) for each case, as long as there is time.
+    measure_one(case, hurry) is measure_case or the like."""
+    for case in cases:
         began = time.monotonic()
         out = {**describe(case), "figures": {}}
         roster: list[Any] = []
         if clock.over(began):
             out["skipped"] = "out of time"
         else:
-            roster, found = measure_case(case, options, settings, clock.hurry(began))
+            roster, found = measure_one(case, clock.hurry(began))
             out |= found
         yield roster, {**out, "took": round(time.monotonic() - began, 2)}
 
 
-def measure_case(case: Any, options: argparse.Namespace, settings: Any, hurry: bool) -> Any:
+def measure_case(case: Any, hurry: bool, options: argparse.Namespace, settings: Any) -> Any:
     """The contestants, and the figures or the reason why there are none."""
     from gpu_parts import accuracy
 
-    from onsoftmax.bench.gpu_contestants import contestants, short
-    from onsoftmax.bench.gpu_timing import DeviceLostError, measure
+    from onsoftmax.bench.gpu_contestants import contestants
+    from onsoftmax.bench.gpu_timing import measure
 
     roster = list(contestants(case, options.methods, options.peers))
+    if case.part == "accuracy":
+        return figures_or_why(roster, hurry, partial(accuracy, case))
+    return figures_or_why(roster, hurry, lambda roster: measure(case, roster, settings))
+
+
+def figures_or_why(roster: list[Any], hurry: bool, measure: Any) -> Any:
+    """The contestants, and {"figures": measure(contestants)} or {"skipped": the reason}."""
+    from onsoftmax.bench.gpu_contestants import short
+    from onsoftmax.bench.gpu_timing import DeviceLostError
+
     if hurry:
         roster = [replace(c, cannot=c.cannot or "out of time") if c.compiles else c for c in roster]
     try:
-        figures = accuracy(case, roster) if case.part == "accuracy" else measure(case, roster, settings)
+        return roster, {"figures": measure(roster)}
     except DeviceLostError:
         raise
     except Exception as e:  # for example, too little memory for the case itself
         return roster, {"skipped": f"{type(e).__name__}: {short(e)}"}
-    return roster, {"figures": figures}
 
 
 def run(options: argparse.Namespace, machine: dict[str, Any], path: Path | None) -> dict[str, Any]:
-    """Measures. Returns the document, which ends early if the GPU was lost. Writes it after each case."""
-    import torch
+    """Measures. Returns the document, which ends early if the GPU was lost."""
     from gpu_cases import cases
     from gpu_quack import warm_quack
 
     from onsoftmax.bench.gpu_contestants import COPY, quack_softmax
-    from onsoftmax.bench.gpu_timing import DeviceLostError, Settings
+    from onsoftmax.bench.gpu_timing import Settings
 
     document = {**machine, "kinds": {COPY: "copy"}, "cases": []}
-    print(f"{document['gpu']}, driver {document['driver']}, CUDA {document['cuda']}, {document['versions']}")
-    begun = time.monotonic()
-    random.seed(0)
-    torch.manual_seed(0)
-    parts = [part for part in WEIGHTS if part in options.parts]
+    begun = begin(document)
+    parts = {part: WEIGHTS[part] for part in WEIGHTS if part in options.parts}
     if "quack" in options.peers and quack_softmax():
         wanted = [case for part in parts for case in cases(part, options)]
         print(warm_quack(wanted, (os.cpu_count() or 2) // 2, WARM_SHARE * options.seconds), file=sys.stderr)
+    settings = Settings(document["cache_bytes"], options.rounds)
+    run_parts(
+        document,
+        parts,
+        lambda part, clock: measure_part(part, options, settings, clock),
+        begun,
+        options.seconds,
+        path,
+    )
+    return document
+
+
+def begin(document: dict[str, Any]) -> float:
+    """Prints where it runs, and sets the seeds. Returns the time."""
+    import torch
+
+    print(f"{document['gpu']}, driver {document['driver']}, CUDA {document['cuda']}, {document['versions']}")
+    random.seed(0)
+    torch.manual_seed(0)
+    return time.monotonic()
+
+
+def run_parts(
+    document: dict[str, Any],
+    parts: dict[str, float],
+    measure_part: Any,
+    begun: float,
+    seconds: float,
+    path: Path | None,
+) -> None:
+    """Measures the parts, each within its share of the seconds. Writes the document after each case."""
+    from onsoftmax.bench.gpu_timing import DeviceLostError
+
     gc.freeze()  # keeps loaded modules out of garbage collection, which runs before each graph
     now = time.monotonic()
-    clock = report.Clock(begun + options.seconds - now, {part: WEIGHTS[part] for part in parts}, now)
-    settings = Settings(document["cache_bytes"], options.rounds)
+    clock = report.Clock(begun + seconds - now, parts, now)
     try:
         for part in parts:
             clock.begin(part, time.monotonic())
-            for roster, case in measure_part(part, options, settings, clock):
+            for roster, case in measure_part(part, clock):
                 document["kinds"] |= {contestant.name: contestant.kind for contestant in roster}
                 document["cases"].append(case)
                 spent = time.monotonic() - begun
@@ -130,7 +176,6 @@ def run(options: argparse.Namespace, machine: dict[str, Any], path: Path | None)
     except DeviceLostError as e:
         document["lost"] = str(e)
     save(document, begun, path)
-    return document
 
 
 def save(document: dict[str, Any], begun: float, path: Path | None) -> None:
@@ -139,8 +184,8 @@ def save(document: dict[str, Any], begun: float, path: Path | None) -> None:
         report.write(document, path)
 
 
-def show(document: dict[str, Any]) -> None:
-    for text in report.tables(document):
+def show(document: dict[str, Any], tables: Any = report.tables) -> None:
+    for text in tables(document):
         print(text)
     skipped = [f"{c['label']} {c['dtype']}: {c['skipped']}" for c in document["cases"] if "skipped" in c]
     if skipped:
@@ -163,6 +208,11 @@ def charts(document: dict[str, Any], path: Path) -> None:
         print(f"no charts: {e}", file=sys.stderr)
 
 
+def result_path(kind: str, machine: dict[str, Any], sweep: bool = False) -> Path:
+    gpu = machine["gpu"].lower().removeprefix("nvidia ").replace(" ", "-")
+    return RESULTS / f"{kind}-{gpu}-{machine['date']}{'-sweep' if sweep else ''}.json"
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     if options.show:
@@ -182,9 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"bench_cuda.py: {e}", file=sys.stderr)
         return 2
     machine = about(options)
-    gpu = machine["gpu"].lower().removeprefix("nvidia ").replace(" ", "-")
-    name = f"cuda-{gpu}-{machine['date']}{'-sweep' if options.sweep else ''}.json"
-    path = options.json or (None if options.quick else RESULTS / name)
+    path = options.json or (None if options.quick else result_path("cuda", machine, options.sweep))
     document = run(options, machine, path)
     if path and not options.no_chart:
         charts(document, path)

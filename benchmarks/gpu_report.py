@@ -1,4 +1,4 @@
-"""Statistics, the JSON document and the tables of bench_cuda.py. Needs no GPU."""
+"""Statistics, the JSON document and the tables of bench_cuda.py and gpu_losses.py. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -24,8 +24,14 @@ TITLES = {
     "normalizer": "{elements} elements in rows of N, {dtype}: x copy of the bytes moved",
     "topk": "the k largest of each row, {dtype}: microseconds a call",
     "bands": "{elements} elements in rows of N, {dtype}: x copy",
+    # of gpu_losses.py
+    "loss_and_gradient": "cross-entropy and its gradient, {dtype}: x copy of the bytes moved",
+    "loss": "cross-entropy alone, {dtype}: x copy of the bytes moved",
+    "logprob": "log-probability and entropy, {dtype}: x copy of the bytes moved",
+    "logprob_gradient": "log-probability and entropy with gradient, {dtype}: x copy of the bytes moved",
+    "few": "log-probability and entropy of few rows in a CUDA graph, {dtype}: microseconds a call",
 }
-UNITS = {"chart": "GB/s", "small": "us", "topk": "us"}
+UNITS = {"chart": "GB/s", "small": "us", "topk": "us", "few": "us"}
 ABOUT = ["date", "gpu", "driver", "cuda", "cache_bytes", "versions", "options", "seconds", "kinds", "cases"]
 CASE = ["part", "label", "shape", "dtype", "N", "figures"]
 TOLD_ONCE = ("host", "accuracy")  # only the summary has these parts, with all of our methods
@@ -68,7 +74,7 @@ def cell(figure: dict[str, Any] | None, part: str) -> str:
         return NOTHING
     if part == "chart":
         return f"{figure['gbps']:.0f}"
-    if part in ("small", "host", "topk"):
+    if part == "host" or UNITS.get(part) == "us":
         return f"{figure['ms'] * 1e3:.2f}"
     share = figure.get("x_copy", math.nan)
     return f"{share:.2f}" if not share < 0.1 else f"{share:.3f}"
@@ -127,7 +133,8 @@ def head(part: str) -> str:
 
 
 def tables(document: dict[str, Any]) -> Iterator[str]:
-    """First the tables of our methods. Last the summary: auto, the best of our methods, and the peers."""
+    """First the tables of our methods, beside our operations that are yardsticks. Last the summary: auto, the
+    best of our methods, and the peers."""
     kinds = document["kinds"]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for part in TITLES:
@@ -138,6 +145,7 @@ def tables(document: dict[str, Any]) -> Iterator[str]:
         yield "\n# beside the peers\n" if summary else "\n# ours by method\n"
         for (part, dtype), cases in groups.items():
             present = [name for name in kinds if any(name in case["figures"] for case in cases)]
+            yardsticks = [name for name in present if kinds[name] == "yardstick"]
             ours = [name for name in present if kinds[name] == "ours"]
             peers = [name for name in present if kinds[name] == "peer"]
             copy = next((name for name in present if kinds[name] == "copy"), "copy")
@@ -145,7 +153,7 @@ def tables(document: dict[str, Any]) -> Iterator[str]:
             if summary:
                 yield f"## {title}\n\n{beside_peers(cases, ours, peers, copy)}\n"
             elif part not in TOLD_ONCE:
-                yield f"## {title}\n\n{by_method(cases, ours, copy)}\n"
+                yield f"## {title}\n\n{by_method(cases, yardsticks + ours, copy)}\n"
 
 
 def cliffs(document: dict[str, Any], name: str = "auto", fewest: int = 20, deepest: int = 5) -> Iterator[str]:

@@ -37,7 +37,7 @@ ONNX_OPSET, ONNX_IR = 18, 9
 class Contestant:
     name: str
     kind: str
-    """ "ours", "peer" or "copy"."""
+    """ "ours", "peer", "copy", or "yardstick": ours, timed beside another operation."""
     line: str
     """The expression that is timed."""
     names: Callable[..., dict[str, Any]]
@@ -48,6 +48,8 @@ class Contestant:
     """Whether it needs seconds to be ready for a further shape."""
     cannot: str = ""
     """Why it cannot run this shape."""
+    bytes: int = 0
+    """The bytes that it must move, if these are not the bytes of the case."""
 
 
 def importable(module: str) -> bool:

@@ -180,11 +180,17 @@ def enter(contestant: Contestant, case: Case, sets: list[dict[str, Any]], refere
 def measure(case: Case, roster: list[Contestant], settings: Settings) -> dict[str, Any]:
     """All contestants on one case: name -> figures."""
     sets = make_sets(case, settings.cache_bytes)
-    reference = Reference(case, sets[0])
+    return race(case, roster, sets, Reference(case, sets[0]), settings.rounds)
+
+
+def race(
+    case: Case, roster: list[Contestant], sets: list[dict[str, Any]], reference: Reference, rounds: int
+) -> dict[str, Any]:
+    """Checks and times all contestants on the sets of tensors: name -> figures."""
     entries = {contestant: enter(contestant, case, sets, reference) for contestant in roster}
     racing = [entry for entry in entries.values() if isinstance(entry, Entry) and entry.samples]
-    left = {id(entry): entry.rounds_left(settings.rounds) for entry in racing}
-    for round_number in range(settings.rounds - 1):
+    left = {id(entry): entry.rounds_left(rounds) for entry in racing}
+    for round_number in range(rounds - 1):
         random.shuffle(racing)
         for entry in racing:
             if round_number < left[id(entry)]:
@@ -194,7 +200,7 @@ def measure(case: Case, roster: list[Contestant], settings: Settings) -> dict[st
         contestant.name: figures_of(
             entry.samples,
             entry.error,
-            case.copy_bytes if contestant.kind == "copy" else case.bytes,
+            contestant.bytes or (case.copy_bytes if contestant.kind == "copy" else case.bytes),
             case.copy_bytes,
             copy[0] if copy else [],
         )

@@ -1,4 +1,5 @@
-"""Runs bench_cuda.py without a GPU: tiny cases on the CPU, and a stopwatch in place of CUDA events."""
+"""Runs bench_cuda.py without a GPU: tiny cases on the CPU, and a stopwatch in place of CUDA events.
+`fake_cuda.py losses ...` runs gpu_losses.py."""
 
 import os
 import sys
@@ -31,11 +32,36 @@ def no_cupy(module):
     return None if module.startswith("cupy") else found(module)
 
 
-def refer_as_on_a_cpu(self, case, tensors):
+def quack(x, target, return_dx=False):
+    """As QuACK's cross_entropy_fwd."""
+    loss, gradient = ons.cross_entropy_with_grad(x, target, reduction="none")
+    return (loss, gradient) if return_dx else loss
+
+
+class Liger(torch.autograd.Function):
+    """As Liger's loss: the gradient lies where the logits lay."""
+
+    @staticmethod
+    def forward(context, x, target, reduction):
+        loss, context.gradient = ons.cross_entropy_with_grad(
+            x.detach(), target, reduction=reduction, grad_out=x.detach()
+        )
+        return loss
+
+    @staticmethod
+    def backward(context, grad):
+        return context.gradient, None, None
+
+
+def liger(reduction):
+    return lambda x, target: Liger.apply(x, target, reduction)
+
+
+def refer_as_on_a_cpu(self, tensors):
     """On a CPU the error of softmax_backward of floats follows the sizes of its sum's terms
     (docs/contract.md)."""
-    refer(self, case, tensors)
-    if case.operation == "softmax_backward":
+    refer(self, tensors)
+    if self.case.operation == "softmax_backward":
         y, grad = (self.rows(tensors[name]).double() for name in ("x", "grad"))
         self.size = y * torch.maximum(grad.abs(), (grad * y).abs().sum(-1, keepdim=True))
 
@@ -47,28 +73,42 @@ cuda.Event = Event
 cuda.get_device_properties = lambda index: SimpleNamespace(
     name="NVIDIA Stopwatch", multi_processor_count=1, L2_cache_size=2**12, total_memory=2**30
 )
+cuda.empty_cache = cuda.reset_peak_memory_stats = lambda: None
+cuda.memory_allocated = cuda.max_memory_allocated = lambda: 0
 cpu_methods = ons.methods("cpu")
 
 import bench_cuda  # noqa: E402
 import gpu_cases  # noqa: E402
+import gpu_loss_cases  # noqa: E402
+import gpu_losses  # noqa: E402
 import gpu_parts  # noqa: E402
 
+from onsoftmax.bench import case as bench_case  # noqa: E402
 from onsoftmax.bench import gpu_case, gpu_contestants, gpu_timing  # noqa: E402
 
 found = gpu_parts.installed
 gpu_parts.installed = no_cupy
-bench_cuda.obstacle = lambda: ""
+bench_cuda.obstacle = gpu_losses.obstacle = lambda: ""
 gpu_contestants.list_methods = lambda device=None: cpu_methods
 gpu_case.DEVICE = "cpu"
-refer, gpu_case.Reference.__init__ = gpu_case.Reference.__init__, refer_as_on_a_cpu
+refer, gpu_case.Reference.expect = gpu_case.Reference.expect, refer_as_on_a_cpu
 gpu_cases.CHART_ROWS, gpu_cases.CHART_LENGTHS = 8, [16, 32, 64]
 gpu_cases.SMALL, gpu_cases.ACCURACY = [(1, 64), (4, 100)], [(64, 3)]
 gpu_cases.TOPK = [(8, 32, 4), (4, 300, 20), (1, 5000, 7)]
 gpu_cases.OTHER_AXES = [((8, 32), 0), ((2, 30, 5), 1)]
 gpu_cases.OTHER_ROWS = gpu_cases.QUICK_OTHER_ROWS = (32, 64)
+gpu_loss_cases.WITH_GRADIENT = [("float32", (16, 40))]
+gpu_loss_cases.LOGPROB = gpu_loss_cases.INVARIANT_TOO = [("bfloat16", (24, 50))]
+gpu_loss_cases.TRAINING, gpu_loss_cases.INVARIANT_LENGTHS = [(16, 40)], []
+gpu_losses.warm_quack = lambda options: ""
+sys.modules["quack.cross_entropy"] = SimpleNamespace(cross_entropy_fwd=quack)
+sys.modules["liger_kernel.transformers.cross_entropy"] = SimpleNamespace(LigerCrossEntropyLoss=liger)
 gpu_timing.SAMPLE_MS = 0.05
 gpu_timing.captured = lambda calls: lambda: [call() for call in calls]
 
 if __name__ == "__main__":
+    losses = sys.argv[1:2] == ["losses"]
+    if losses:
+        bench_case.GRAPH_BYTES = 5000  # between the cases, so that some are outside of a graph
     with suppress(KeyboardInterrupt):
-        sys.exit(bench_cuda.main())
+        sys.exit(gpu_losses.main(sys.argv[2:]) if losses else bench_cuda.main())

@@ -1,4 +1,4 @@
-"""bench_cuda.py without a GPU: its refusal, its arithmetic and tables, and a run with a stopwatch."""
+"""bench_cuda.py and gpu_losses.py without a GPU: refusals, arithmetic and tables, runs with a stopwatch."""
 
 import importlib.util
 import json
@@ -110,7 +110,7 @@ def test_the_document(report, tmp_path):
 def test_what_is_committed_is_a_document(report):
     results = os.path.join(BENCHMARKS, "results")
     for name in os.listdir(results):
-        if name.startswith("cuda-") and name.endswith(".json"):
+        if name.startswith(("cuda-", "losses-")) and name.endswith(".json"):
             with open(os.path.join(results, name)) as file:
                 report.check_document(json.load(file))
 
@@ -153,3 +153,32 @@ def test_a_run_on_a_stopwatch(tmp_path):
     again = run_python([SCRIPT, "--show", path, "--no-chart"])
     assert again.returncode == 0, again.stderr
     assert again.stdout in done.stdout
+
+
+def test_losses_without_a_gpu():
+    done = run_python([os.path.join(BENCHMARKS, "gpu_losses.py"), "--parts", "loss,no"])
+    assert done.returncode == 2
+    assert "'no' is none of" in done.stderr
+
+
+@pytest.mark.skipif(SANITIZED, reason="times nothing of C")
+def test_losses_on_a_stopwatch(tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "losses.json"
+    fake = os.path.join(ROOT, "tests", "tools", "fake_cuda.py")
+    arguments = ["losses", "--peers", "torch,trl,quack,liger", "--rounds", "1", "--json", path]
+    done = run_python([fake, *arguments], OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(path.read_text())
+    assert {case["part"] for case in document["cases"]} == {*document["options"]["parts"]}
+    for case in document["cases"]:
+        assert "skipped" not in case, case
+        unexpected = {
+            name for name, figure in case["figures"].items() if not {"ms", "cannot"} & figure.keys()
+        }
+        assert not unexpected, case
+    again = run_python([os.path.join(BENCHMARKS, "gpu_losses.py"), "--show", path])
+    assert again.returncode == 0, again.stderr
+    assert again.stdout in done.stdout
+    assert "## loss_and_gradient: peak memory" in again.stdout
+    assert "the time by invariant, divided by the time by auto" in again.stdout

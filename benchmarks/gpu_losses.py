@@ -1,0 +1,184 @@
+"""Cross-entropy and log-probabilities on a CUDA GPU beside torch, TRL, QuACK, Liger and a copy.
+
+    python benchmarks/gpu_losses.py                                  # all parts, about five minutes
+    python benchmarks/gpu_losses.py --quick                          # a minute
+    python benchmarks/gpu_losses.py --parts loss,logprob --peers torch,quack
+    python benchmarks/gpu_losses.py --show benchmarks/results/FILE.json    # the tables again
+
+It measures as bench_cuda.py does. A figure "x copy" is the time of a copy of as many bytes as the call must
+move, divided by the time of the call. benchmarks/README.md says what the parts are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import bench_cuda
+import gpu_report as report
+from gpu_loss_cases import INVARIANT, WEIGHTS, LossCase, cases
+from gpu_options import QUICK_ROUNDS, ROUNDS, listed
+
+from onsoftmax.bench.machine import obstacle
+
+PEERS = ["torch", "trl", "compile", "quack", "liger"]
+SECONDS, QUICK_SECONDS = 310, 55
+OPERATIONS = ["softmax", "logsumexp", "loss and gradient", "logprob"]  # of the part "invariant"
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parts, add = list(WEIGHTS), parser.add_argument
+    add("--parts", type=listed(*parts), default=parts, metavar="A,B", help=f"of {', '.join(parts)}")
+    add("--peers", type=listed(*PEERS), metavar="A,B", help=f"of {', '.join(PEERS)}; '' for none")
+    add("--rounds", type=int, metavar="R", help=f"samples of each; {ROUNDS}, with --quick {QUICK_ROUNDS}")
+    add("--seconds", type=float, metavar="S", help=f"to share out; {SECONDS}, with --quick {QUICK_SECONDS}")
+    add("--quick", action="store_true", help="fewer cases, no torch.compile, no file unless --json")
+    add("--json", type=Path, metavar="FILE", help="default: results/losses-<gpu>-<date>.json")
+    add("--show", type=Path, metavar="FILE", help="measure nothing: what a JSON file says")
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    options.seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
+    if options.peers is None:
+        options.peers = [name for name in PEERS if not (options.quick and name == "compile")]
+    return options
+
+
+def describe(case: LossCase) -> dict[str, Any]:
+    return {
+        "part": case.part,
+        "label": case.label,
+        "shape": list(case.shape),
+        "dtype": case.dtype,
+        "N": case.N,
+        "reduction": case.reduction,
+        "bytes": case.bytes,
+        "in_graph": case.in_graph,
+    }
+
+
+def measure_case(case: LossCase, hurry: bool, options: argparse.Namespace, cache_bytes: int) -> Any:
+    import torch
+    from gpu_loss_contestants import contestants
+
+    gc.collect()
+    torch.cuda.empty_cache()  # the memory of the case before, in pieces of other sizes
+    roster = list(contestants(case, options.peers))
+    measure = partial(figures, case, cache_bytes=cache_bytes, rounds=options.rounds)
+    return bench_cuda.figures_or_why(roster, hurry, measure)
+
+
+def figures(case: LossCase, roster: list[Any], cache_bytes: int, rounds: int) -> dict[str, Any]:
+    """{name: figures} with the peak of the memory of each call on many rows."""
+    from gpu_loss_answers import LossReference, loss_sets, peak_bytes
+
+    from onsoftmax.bench.gpu_timing import race
+
+    sets = loss_sets(case, cache_bytes)
+    found = race(case, roster, sets, LossReference(case, sets[0]), rounds)
+    for contestant in roster:
+        if "ms" in found[contestant.name] and not case.in_graph and case.part != "invariant":
+            found[contestant.name]["peak_bytes"] = peak_bytes(contestant, sets[0], case)
+    return found
+
+
+def warm_quack(options: argparse.Namespace) -> str:
+    from gpu_quack import compile_loss, warm
+
+    from onsoftmax.bench.gpu_contestants import quack_cannot
+
+    kernels = {
+        (case.N, case.dtype, part == "loss_and_gradient")
+        for part in options.parts
+        if part in ("loss_and_gradient", "loss")
+        for case in cases(part, options.quick)
+        if not quack_cannot(case.N, case.dtype)
+    }
+    seconds = bench_cuda.WARM_SHARE * options.seconds
+    return warm(compile_loss, kernels, (os.cpu_count() or 2) // 2, seconds)
+
+
+def run(options: argparse.Namespace, machine: dict[str, Any], path: Path | None) -> dict[str, Any]:
+    """Measures. Returns the document, which ends early if the GPU was lost."""
+    from gpu_loss_contestants import quack_loss
+
+    document = {**machine, "kinds": {}, "cases": []}
+    begun = bench_cuda.begin(document)
+    if "quack" in options.peers and quack_loss():
+        print(warm_quack(options), file=sys.stderr)
+    measure_one = partial(measure_case, options=options, cache_bytes=document["cache_bytes"])
+
+    def measure_part(part: str, clock: report.Clock) -> Any:
+        return bench_cuda.measure_cases(cases(part, options.quick), describe, measure_one, clock)
+
+    parts = {part: WEIGHTS[part] for part in WEIGHTS if part in options.parts}
+    bench_cuda.run_parts(document, parts, measure_part, begun, options.seconds, path)
+    return document
+
+
+def tables(document: dict[str, Any]) -> Iterator[str]:
+    yield from report.tables(document)
+    large = [case for case in document["cases"] if any("peak_bytes" in f for f in case["figures"].values())]
+    for part in dict.fromkeys(case["part"] for case in large):
+        title = "peak memory beside the logits and their gradient, bytes a row"
+        yield f"## {part}: {title}\n\n{peaks([case for case in large if case['part'] == part])}\n"
+    changed = [case for case in document["cases"] if case["part"] == "invariant"]
+    if changed:
+        yield f"## the time by invariant, divided by the time by auto\n\n{ratios(changed)}\n"
+
+
+def names_of(cases: list[dict[str, Any]], key: str) -> list[str]:
+    """The contestants of which any case has this figure."""
+    return list(dict.fromkeys(name for case in cases for name, f in case["figures"].items() if key in f))
+
+
+def peaks(cases: list[dict[str, Any]]) -> str:
+    names = names_of(cases, "peak_bytes")
+    rows = [["shape", *names]]
+    for case in cases:
+        found = [case["figures"].get(name, {}).get("peak_bytes") for name in names]
+        cells = [report.NOTHING if peak is None else f"{peak / case['shape'][0]:.0f}" for peak in found]
+        rows.append([f"{case['label']} {case['dtype']}", *cells])
+    return report.markdown(rows)
+
+
+def ratios(cases: list[dict[str, Any]]) -> str:
+    rows = [["shape", *OPERATIONS]]
+    for case in cases:
+        cells = []
+        for name in OPERATIONS:
+            auto, other = (case["figures"].get(each, {}).get("ms", 0) for each in (name, name + INVARIANT))
+            cells.append(f"{other / auto:.2f}" if auto and other else report.NOTHING)
+        rows.append([f"{case['label']} {case['dtype']}", *cells])
+    return report.markdown(rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.show:
+        document = json.loads(options.show.read_text())
+        report.check_document(document)
+        bench_cuda.show(document, tables)
+        return 0
+    why = obstacle()
+    if why:
+        print(f"gpu_losses.py: {why}", file=sys.stderr)
+        return 2
+    machine = bench_cuda.about(options)
+    path = options.json or (None if options.quick else bench_cuda.result_path("losses", machine))
+    document = run(options, machine, path)
+    bench_cuda.show(document, tables)
+    if path:
+        print(f"\nwritten: {path}", file=sys.stderr)
+    return 1 if "lost" in document or report.troubles(document) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
