@@ -9,6 +9,7 @@
 #include "kernel/launch_loss.cuh"
 #include "kernel/parts_of_rows.cuh"
 #include "statistic/pair_d.cuh"
+#include "team/arrivals.cuh"
 
 /* ------- The losses ------- */
 
@@ -33,7 +34,12 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
     });
 }
 
-constexpr int REDUCE_THREADS = 1024;
+/* Some blocks of a cluster add up what all rows have, from sm_90 on. Else it is one block. */
+constexpr int REDUCE_THREADS = 1024, REDUCE_BLOCKS = 8, ROWS_A_THREAD = 8;
+
+struct sums_of_rows {
+    double losses, weights;
+};
 
 /* The sum of a number of each thread, in a fixed order, in the first warp. */
 __device__ inline double sum_of_block(double mine) {
@@ -45,24 +51,63 @@ __device__ inline double sum_of_block(double mine) {
     return sum_over_lanes<WARP>(warps[threadIdx.x % WARP]);
 }
 
-/* The sum over all rows of what visit(row) returns. A thread has several rows on their way at
- * once. */
-template <typename Visit>
-__device__ inline double sum_of_rows(int64_t rows, Visit visit) {
-    constexpr int AT_ONCE = 8;
-    double sum = 0;
-    for (int64_t row = threadIdx.x; row < rows; row += AT_ONCE * REDUCE_THREADS) {
-        decltype(visit(row)) of_row[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int64_t at = row + i * REDUCE_THREADS;
-            of_row[i] = at < rows ? visit(at) : 0;
-        }
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) sum += of_row[i];
+/* The blocks that add up rows. */
+class adding_blocks {
+   public:
+    __device__ adding_blocks() {
+#if __CUDA_ARCH__ >= 900
+        if (gridDim.x == 1) return;
+        arrived().make_ready();
+        arrivals::say_ready();
+#endif
     }
-    return sum_of_block(sum);
-}
+
+    /* The sum over this block's rows of what visit(row) returns, in the first warp. A thread has
+     * several rows on their way at once. */
+    template <typename Visit>
+    __device__ static double over_rows(int64_t rows, Visit visit) {
+        const int64_t step = (int64_t)gridDim.x * REDUCE_THREADS;
+        double sum = 0;
+        for (int64_t row = blockIdx.x * (int64_t)REDUCE_THREADS + threadIdx.x; row < rows;
+             row += ROWS_A_THREAD * step) {
+            decltype(visit(row)) of_row[ROWS_A_THREAD];
+#pragma unroll
+            for (int i = 0; i < ROWS_A_THREAD; i++)
+                of_row[i] = row + i * step < rows ? visit(row + i * step) : 0;
+#pragma unroll
+            for (int i = 0; i < ROWS_A_THREAD; i++) sum += of_row[i];
+        }
+        return sum_of_block(sum);
+    }
+
+    /* Adds up the blocks' sums. Returns whether this thread has the result. */
+    __device__ bool merge(sums_of_rows &mine) const {
+#if __CUDA_ARCH__ >= 900
+        __shared__ __align__(16) sums_of_rows of_blocks[REDUCE_BLOCKS];
+        if (gridDim.x > 1) {
+            arrivals::await_ready();
+            if (threadIdx.x == 0) arrived().send(of_blocks + cluster_rank(), 0, mine);
+            if (cluster_rank() > 0) return false;
+            arrived().announce(gridDim.x * sizeof mine);
+            arrived().await();
+            mine = {0, 0};
+            for (unsigned i = 0; i < gridDim.x; i++) {
+                mine.losses += of_blocks[i].losses;
+                mine.weights += of_blocks[i].weights;
+            }
+        }
+#endif
+        return threadIdx.x == 0;
+    }
+
+   private:
+#if __CUDA_ARCH__ >= 900
+    __device__ static arrivals &arrived() {
+        __shared__ arrivals of_blocks;
+        return of_blocks;
+    }
+#endif
+};
 
 /* The sum of the weights of the rows' targets. */
 __device__ inline double sum_of_weights(int64_t rows, int64_t N, const ons_loss &loss) {
@@ -71,8 +116,9 @@ __device__ inline double sum_of_weights(int64_t rows, int64_t N, const ons_loss 
             return target != loss.ignore_index && target >= 0 && target < N;
         };
         if (!loss.weight)
-            return sum_of_rows(rows, [&](int64_t row) { return (int)counts(targets[row]); });
-        return sum_of_rows(rows, [&](int64_t row) {
+            return adding_blocks::over_rows(rows,
+                                            [&](int64_t row) { return (int)counts(targets[row]); });
+        return adding_blocks::over_rows(rows, [&](int64_t row) {
             const int64_t target = targets[row];
             return counts(target) ? ons_class_weight(&loss, target) : 0.0;
         });
@@ -83,43 +129,54 @@ __device__ inline double sum_of_weights(int64_t rows, int64_t N, const ons_loss 
 
 __global__ void __launch_bounds__(REDUCE_THREADS)
     divisor_kernel(int64_t rows, int64_t N, const __grid_constant__ ons_loss loss) {
+    const adding_blocks blocks;
     await_earlier_work();
-    const double sum = sum_of_weights(rows, N, loss);
-    if (threadIdx.x == 0) *loss.divisor = sum;
+    sums_of_rows sums = {0, sum_of_weights(rows, N, loss)};
+    if (blocks.merge(sums)) *loss.divisor = sums.weights;
 }
 
 /* The sum of the losses, or their mean. `finds_divisor`: its divisor is not known yet. */
 __global__ void __launch_bounds__(REDUCE_THREADS)
     reduced_loss_kernel(int64_t rows, int64_t N, bool finds_divisor,
                         const __grid_constant__ ons_loss loss) {
+    const adding_blocks blocks;
     await_earlier_work();
     auto sum_over = [&](const auto *losses) {
-        return sum_of_rows(rows, [&](int64_t row) { return losses[row]; });
+        return adding_blocks::over_rows(rows, [&](int64_t row) { return losses[row]; });
     };
-    const double sum =
-        loss.in_double ? sum_over((const double *)loss.loss) : sum_over((const float *)loss.loss);
-    double divisor = 1;
-    if (finds_divisor) {
-        divisor = sum_of_weights(rows, N, loss);
-        if (threadIdx.x == 0) *loss.divisor = divisor; /* for the gradient */
-    } else if (loss.divisor) {
-        divisor = *loss.divisor;
-    }
-    if (threadIdx.x == 0) ons_set_real(&loss, loss.reduced, 0, sum / divisor);
+    sums_of_rows sums = {
+        loss.in_double ? sum_over((const double *)loss.loss) : sum_over((const float *)loss.loss),
+        finds_divisor ? sum_of_weights(rows, N, loss) : 0};
+    if (!blocks.merge(sums)) return;
+    if (finds_divisor) *loss.divisor = sums.weights; /* for the gradient */
+    ons_set_real(&loss, loss.reduced, 0, loss.divisor ? sums.losses / *loss.divisor : sums.losses);
+}
+
+/* Launches a kernel of adding_blocks. */
+template <typename... Parameters, typename... Arguments>
+static ons_status launch_adding(const launch_request &request, void (*kernel)(Parameters...),
+                                const Arguments &...arguments) {
+    ons_gpu gpu;
+    const ons_status status = ons_gpu_describe(request.problem->gpu, &gpu);
+    if (status != ONS_OK) return status;
+    const bool many =
+        request.plan->rows > ROWS_A_THREAD * REDUCE_THREADS && gpu.cluster_blocks >= REDUCE_BLOCKS;
+    launch_shape shape = {many ? REDUCE_BLOCKS : 1, REDUCE_THREADS};
+    shape.cluster = (int)shape.blocks;
+    return launch(request, shape, kernel, arguments...);
 }
 
 ons_status find_divisor(const launch_request &request) {
     const ons_loss &loss = *request.problem->loss;
     if (request.facts || !loss.divisor) return ONS_OK;
-    return launch(request, {1, REDUCE_THREADS}, divisor_kernel, request.plan->rows, request.plan->N,
-                  loss);
+    return launch_adding(request, divisor_kernel, request.plan->rows, request.plan->N, loss);
 }
 
 ons_status reduce_losses(const launch_request &request, bool finds_divisor) {
     const ons_loss &loss = *request.problem->loss;
     if (request.facts || !loss.reduced) return ONS_OK;
-    return launch(request, {1, REDUCE_THREADS}, reduced_loss_kernel, request.plan->rows,
-                  request.plan->N, finds_divisor && loss.divisor, loss);
+    return launch_adding(request, reduced_loss_kernel, request.plan->rows, request.plan->N,
+                         finds_divisor && loss.divisor, loss);
 }
 
 ons_status launch_losses(const launch_request &request) {

@@ -277,6 +277,7 @@ static void take_split(const gpu_row *row, ons_plan *plan) {
 
 /* A block for a row. If rows are so few that multiprocessors would be idle, a cluster for a row. */
 static void take_logprob(const gpu_row *row, ons_plan *plan) {
+    enum { INVARIANT_TILES = 4 };
     const bool few_registers = row->contiguous && row->is_16_bit && plan->all_aligned;
     const int64_t chunks = row->chunk == CHUNK_OF_FLOATS ? LOGPROB_CHUNKS : TILE_CHUNKS;
     const int64_t tiles = ceil_div(row->chunks, chunks * WARP);
@@ -285,7 +286,9 @@ static void take_logprob(const gpu_row *row, ons_plan *plan) {
     const int cluster = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     int64_t warps = min_of(LOGPROB_WARPS, power_of_two_from(ceil_div(tiles, LOGPROB_TILES)));
     if (warps > ceil_div(tiles, LOGPROB_TILES)) warps /= 2; /* blocks fill a multiprocessor */
-    if (!plan->invariant) warps = max_of(warps, min_of(tiles, room / max_of(plan->rows, 1)));
+    /* between the shapes for few rows and for many */
+    warps = max_of(warps, plan->invariant ? ceil_div(tiles, INVARIANT_TILES)
+                                          : min_of(tiles, room / max_of(plan->rows, 1)));
     plan->blocks_a_row = min_of(max_of(cluster, 1), ceil_div(warps, LOGPROB_WARPS));
     warps = min_of(most, ceil_div(warps, plan->blocks_a_row));
     plan->threads = (int)warps * WARP;

@@ -114,6 +114,22 @@ def test_autograd(rng, N):
 
 
 @each_dtype
+@pytest.mark.small
+@pytest.mark.parametrize("rows", [8192, 8193, 100003])
+def test_many_rows(rng, dtype, rows):
+    """From 8193 rows on, several blocks add up the losses and the weights."""
+    x = torch.tensor(rng.standard_normal((rows, 9)), device=DEVICE).to(dtype)
+    target = torch.tensor(rng.integers(0, 9, rows), device=DEVICE)
+    target[rng.random(rows) < 0.2] = -100
+    for reduction in ("sum", "mean"):
+        terms, keywords = random_terms(rng, 9, dtype)
+        results = ons.cross_entropy_with_grad(x, target, reduction=reduction, **keywords)
+        checked(x, target, terms, reduction, results)
+        alone = ons.cross_entropy(x, target, reduction=reduction, **keywords)
+        checked(x, target, terms, reduction, (alone, results[1]))
+
+
+@each_dtype
 def test_the_factor_of_a_gradient(rng, dtype):
     """1 changes nothing, not even a NaN's bits. Any other factor multiplies once, at any alignment."""
     x = torch.tensor(rng.standard_normal(1 << 17), device=DEVICE).to(dtype)
