@@ -277,12 +277,16 @@ static void take_split(const gpu_row *row, ons_plan *plan) {
 
 /* A block for a row. If rows are so few that multiprocessors would be idle, a cluster for a row. */
 static void take_logprob(const gpu_row *row, ons_plan *plan) {
-    enum { INVARIANT_TILES = 4 };
+    /* Tiles of a warp, by `invariant`. Warps that few rows fill on each multiprocessor: clusters
+     * seldom find room for more. */
+    enum { INVARIANT_TILES = 4, FEW_ROWS_WARPS = 16 };
     const bool few_registers = row->contiguous && row->is_16_bit && plan->all_aligned;
     const int64_t chunks = row->chunk == CHUNK_OF_FLOATS ? LOGPROB_CHUNKS : TILE_CHUNKS;
     const int64_t tiles = ceil_div(row->chunks, chunks * WARP);
-    const int64_t most = (few_registers ? LOGPROB_THREADS_16_BIT : LOGPROB_THREADS) / WARP;
-    const int64_t room = (few_registers ? 2 : 1) * most * row->gpu->multiprocessors;
+    const int64_t most = plan->invariant ? LOGPROB_WARPS
+                         : few_registers ? LOGPROB_THREADS_16_BIT / WARP
+                                         : LOGPROB_THREADS / WARP;
+    const int64_t room = FEW_ROWS_WARPS * row->gpu->multiprocessors;
     const int cluster = row->contiguous ? row->gpu->cluster_blocks : row->gpu->cluster_blocks_any;
     int64_t warps = min_of(LOGPROB_WARPS, power_of_two_from(ceil_div(tiles, LOGPROB_TILES)));
     if (warps > ceil_div(tiles, LOGPROB_TILES)) warps /= 2; /* blocks fill a multiprocessor */
