@@ -32,6 +32,7 @@ PAGES = {
     "docs/contract.md": "contract.md",
     "docs/examples.md": "examples.md",
     "docs/in-a-training-loop.md": "in-a-training-loop.md",
+    "docs/log-probabilities.md": "log-probabilities.md",
     "docs/rows-over-gpus.md": "rows-over-gpus.md",
     "docs/larger-than-memory.md": "larger-than-memory.md",
     "docs/performance.md": "performance.md",
@@ -49,6 +50,7 @@ FILES = ["docs/pictures", "docs/picker.html", "benchmarks/results"]
 API = {
     "Functions": ["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"],
     "The loss": ["cross_entropy", "cross_entropy_with_grad"],
+    "Log-probabilities": ["logprob", "LogProb"],
     "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
     "Rows in parts": ["normalizer", "Normalizer"],
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],
@@ -115,6 +117,7 @@ nav:
   - API: [api/index.md]
   - Examples: [examples.md]
   - In a training loop: in-a-training-loop.md
+  - Log-probabilities: log-probabilities.md
   - Rows over GPUs: rows-over-gpus.md
   - Larger than memory: larger-than-memory.md
   - Performance: performance.md

@@ -25,6 +25,7 @@ PAGES = [
             "contract",
             "examples",
             "in-a-training-loop",
+            "log-probabilities",
             "rows-over-gpus",
             "larger-than-memory",
             "building",
