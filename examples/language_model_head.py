@@ -3,8 +3,8 @@ log-probabilities. Both have the losses of torch's own cross_entropy.
 
     python examples/language_model_head.py
 
-In torch the logits become their gradient (`in_place=True`), so that the step needs no array beside them. At the
-end, one read of the logits gives the log-probability of each next token and the entropy of each prediction.
+In torch the logits become their gradient (`in_place=True`). So the step needs no array beside them. At the
+end, one read of the logits gives the log-probability of each next word and the entropy of each prediction.
 """
 
 import sys
@@ -74,5 +74,6 @@ np.testing.assert_allclose(in_jax, wanted, rtol=1e-5)
 with torch.no_grad():
     found = ons.logprob(layer(torch.tensor(states)), torch.tensor(next_words), entropy=True)
 chance = found.logprob.exp().median().item()
-print(f"The next word has a probability of {chance:.2f}, and a prediction {found.entropy.mean():.2f} nats.")
+print(f"Half of the next words have a probability above {chance:.2f}.")
+print(f"The mean entropy of the predictions is {found.entropy.mean():.2f}.")
 assert in_torch[-1] < in_torch[0] and chance > 10 / WORDS
