@@ -133,7 +133,9 @@ def logprob(
     (array([-3.0952, -4.0952]), 0.4261)
     """
     if getattr(logits, "requires_grad", False):
-        raise RuntimeError("logits requires grad, and no gradient flows through logprob: pass logits.detach()")
+        raise RuntimeError(
+            "logits requires grad, and no gradient flows through logprob: pass logits.detach()"
+        )
     of_index = _prepared("index", index, ("int64", "int32"))
     if operator.index(topk) < 0:
         raise ValueError(f"topk is {topk}: expected at least 0")

@@ -12,9 +12,10 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from torch.library import register_vmap
 
 from .._libraries.torch import refuse_nested
+from .fakes import axes_from_end, axis_of_rows
 from .gradients import GRADIENTS, Call, again
 from .losses import IMPLEMENTATIONS, weights_of_rows
-from .operators import LIBRARY, NAMES, arrays_of, axes_from_end, axis_of_rows, implementation
+from .operators import LIBRARY, NAMES, arrays_of, implementation
 
 # ---------------------------------------------------------------- vmap
 
