@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from . import _core
-from ._losses import _prepared
+from ._losses import _operator_for, _prepared
 from ._topk import TopK
 
 if TYPE_CHECKING:
@@ -132,16 +132,23 @@ def logprob(
     >>> found.logprob.round(4), float(found.entropy.round(4))
     (array([-3.0952, -4.0952]), 0.4261)
     """
-    if getattr(logits, "requires_grad", False):
-        raise RuntimeError(
-            "logits requires grad, and no gradient flows through logprob: pass logits.detach()"
-        )
-    of_index = _prepared("index", index, ("int64", "int32"))
-    if operator.index(topk) < 0:
+    if topk and operator.index(topk) < 0:
         raise ValueError(f"topk is {topk}: expected at least 0")
-    found = _core.logprob(
-        logits, of_index, operator.index(axis), entropy, lse, argmax, rank, False, stream, num_threads
-    )[:5]
+    if by := _operator_for("logprob", logits, index):
+        return by(
+            logits,
+            index,
+            axis,
+            entropy=entropy,
+            lse=lse,
+            argmax=argmax,
+            rank=rank,
+            topk=topk,
+            stream=stream,
+            num_threads=num_threads,
+        )
+    index = _prepared("index", index, ("int64", "int32"))
+    found = _core.logprob(logits, index, axis, entropy, lse, argmax, rank, False, stream, num_threads)[:5]
     if not (entropy or lse or argmax or rank or topk):
         return found[0]
     largest = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,57 @@ def _of_loss_backward(
     return logits.new_empty(logits.shape, dtype=_float_type(logits, None))
 
 
+def _check_logprob(
+    logits: Tensor, index: Tensor, axis: int, moments: Tensor | None = None, *grads: Tensor | None
+) -> tuple[list[Any], torch.dtype]:
+    """Returns the shape of the rows and the type of the real results."""
+    _check_type("", logits)
+    place = axis_of_rows(axis, logits.ndim) % logits.ndim
+    rows = [*logits.shape[:place], *logits.shape[place + 1 :]]
+    check_kind("index", _name_of(index), True)
+    several = list(index.shape[len(rows) :]) if index.ndim == len(rows) + 1 else []
+    for name, array, shape in (
+        ("index", index, rows + several),
+        ("moments", moments, [3 * prod(rows)]),
+        *zip(("grad_logprob", "grad_entropy", "grad_lse"), grads, (index.shape, rows, rows), strict=False),
+    ):
+        if array is not None:
+            _check_devices(logits, **{name: array})
+            _check_shape(name, array, shape)
+    return rows, torch.float64 if _float_type(logits, None) == torch.float64 else torch.float32
+
+
+def _of_logprob(
+    logits: Tensor,
+    index: Tensor,
+    axis: int,
+    *,
+    entropy: bool = False,
+    argmax: bool = False,
+    rank: bool = False,
+    **_: Any,
+) -> tuple[Tensor, ...]:
+    rows, dtype = _check_logprob(logits, index, axis)
+    if rank and index.ndim > len(rows) and not _holds(index.shape[-1] == 1):
+        raise ValueError(
+            f"rank is wanted, and index has {index.shape[-1]} elements of each row: expected one"
+        )
+    return (
+        logits.new_empty(index.shape, dtype=dtype),
+        logits.new_empty(rows if entropy else [0], dtype=dtype),
+        logits.new_empty(rows, dtype=dtype),
+        logits.new_empty(rows if argmax else [0], dtype=torch.int64),
+        logits.new_empty(index.shape if rank else [0], dtype=torch.int64),
+        logits.new_empty([3 * prod(rows)], dtype=torch.float64),
+    )
+
+
+def _of_logprob_backward(logits: Tensor, index: Tensor, moments: Tensor, *given: Any, **_: Any) -> Tensor:
+    *grads, axis = given
+    _check_logprob(logits, index, axis, moments, *grads)
+    return logits.new_empty(logits.shape, dtype=_float_type(logits, None))
+
+
 FAKES: dict[str, Callable[..., Any]] = {
     "softmax": _of_rows,
     "log_softmax": _of_rows,
@@ -202,4 +254,6 @@ FAKES: dict[str, Callable[..., Any]] = {
     "cross_entropy": _of_loss,
     "cross_entropy_with_grad": _of_loss_with_grad,
     "cross_entropy_backward": _of_loss_backward,
+    "logprob": _of_logprob,
+    "logprob_backward": _of_logprob_backward,
 }

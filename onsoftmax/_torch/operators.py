@@ -30,13 +30,17 @@ except RuntimeError as error:
         "import: start a new process, or leave the modules of onsoftmax in sys.modules"
     ) from error
 _TENSORS = "Tensor? where=None, Tensor? scale=None"
-_CALL = "str method='auto', Scalar? scale_by=None, SymInt? num_threads=None"
+_THREADS = "SymInt? num_threads=None"
+_CALL = f"str method='auto', Scalar? scale_by=None, {_THREADS}"
 _OF_ROWS = f"ScalarType? dtype=None, {_CALL}"
 _OF_K = f"bool log=False, bool sorted=True, {_OF_ROWS}"
 _TERMS = (
     "int axis, Tensor? weight=None, *, SymInt ignore_index=-100, Scalar label_smoothing=0.0, "
-    "Scalar z_loss=0.0, str reduction='mean', SymInt? num_threads=None"
+    f"Scalar z_loss=0.0, str reduction='mean', {_THREADS}"
 )
+_WANTED = "bool entropy=False, bool argmax=False, bool rank=False"
+_RESULTS = "Tensor logprob, Tensor entropy, Tensor lse, Tensor argmax, Tensor rank, Tensor moments"
+_GIVEN = "Tensor moments, Tensor? grad_logprob, Tensor? grad_entropy, Tensor? grad_lse"
 _SCHEMAS = {
     "softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
     "log_softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
@@ -47,6 +51,8 @@ _SCHEMAS = {
     "cross_entropy": f"(Tensor logits, Tensor target, {_TERMS}) -> (Tensor, Tensor)",
     "cross_entropy_with_grad": f"(Tensor logits, Tensor target, {_TERMS}) -> (Tensor, Tensor, Tensor)",
     "cross_entropy_backward": f"(Tensor grad, Tensor logits, Tensor target, {_TERMS}) -> Tensor",
+    "logprob": f"(Tensor logits, Tensor index, int axis, *, {_WANTED}, {_THREADS}) -> ({_RESULTS})",
+    "logprob_backward": f"(Tensor logits, Tensor index, {_GIVEN}, int axis, *, {_THREADS}) -> Tensor",
 }
 NAMES = tuple(_SCHEMAS)
 for _name, _schema in _SCHEMAS.items():
