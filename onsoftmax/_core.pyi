@@ -1349,7 +1349,8 @@ def logprob(
 ) -> tuple[Any, Any, Any, Any, Any, Any]:
     """(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those
     that are not wanted. index comes without gaps. It has the shape of the rows, or one
-    dimension more. moments has the pairs of all rows, then the mean of x - m of each.
+    dimension more. moments has the pairs of all rows, then the mean of x - m of each, which
+    is there if entropy is wanted.
     """
 
 def logprob_backward(

@@ -106,7 +106,8 @@ const char ons_logprob_doc[] =
     "        num_threads, /)\n--\n\n"
     "(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those\n"
     "that are not wanted. index comes without gaps. It has the shape of the rows, or one\n"
-    "dimension more. moments has the pairs of all rows, then the mean of x - m of each.";
+    "dimension more. moments has the pairs of all rows, then the mean of x - m of each, which\n"
+    "is there if entropy is wanted.";
 
 /* ------- The gradient ------- */
 
