@@ -81,6 +81,10 @@ def logprob(
     The row is read once, whatever is wanted of entropy, lse, argmax and rank. topk reads it once more.
     Nothing of the logits' size is written.
 
+    torch's gradients flow to the logits from the log-probabilities, the entropy, the lse and the values of
+    topk. So do second derivatives. No gradient flows from argmax, rank and the indices of topk. The backward
+    step reads the logits once and writes their gradient. topk has a gradient of its own.
+
     Parameters
     ----------
     logits : array_like, of at least one dimension
@@ -88,6 +92,7 @@ def logprob(
     index : array of integers
         The chosen element of each row, from 0 to N - 1, in the logits' shape without axis. With one more
         dimension at the end, there are several elements of each row. int32 and int64 are read as they are.
+        If -100 marks rows that do not count, pass index.clip(0) and leave out the results of these rows.
     axis : int
         The axis along which the rows run.
     entropy : bool

@@ -16,7 +16,9 @@ static ons_view *take(ons_row_call *call, int axis, PyObject *index, ons_logprob
     terms->wide_index = of_index->dtype == ONS_INT64;
     terms->count = of_index->ndim > call->rows.ndim ? of_index->shape[call->rows.ndim] : 1;
     terms->in_double = call->real == ONS_FLOAT64;
-    return of_index;
+    if (terms->count > 0) return of_index;
+    PyErr_SetString(PyExc_ValueError, "index has 0 elements of each row: expected at least one");
+    return NULL;
 }
 
 static ons_view moments_of_rows(const ons_row_call *call) {

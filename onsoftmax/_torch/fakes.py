@@ -202,6 +202,8 @@ def _check_logprob(
     rows = [*logits.shape[:place], *logits.shape[place + 1 :]]
     check_kind("index", _name_of(index), True)
     several = list(index.shape[len(rows) :]) if index.ndim == len(rows) + 1 else []
+    if several and not _holds(several[0] > 0):
+        raise ValueError("index has 0 elements of each row: expected at least one")
     for name, array, shape in (
         ("index", index, rows + several),
         ("moments", moments, [3 * prod(rows)]),
