@@ -1346,11 +1346,12 @@ def logprob(
     stream: Any,
     num_threads: int | None,
     /,
-) -> tuple[Any, Any, Any, Any, Any, Any]:
+) -> Any:
     """(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those
     that are not wanted. index comes without gaps. It has the shape of the rows, or one
     dimension more. moments has the pairs of all rows, then the mean of x - m of each, which
-    is there if entropy is wanted.
+    is there if entropy is wanted. Instead of a tuple, the operator that
+    must take the arrays, such as tensors that require grad.
     """
 
 def logprob_backward(

@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from . import _core
-from ._losses import _operator_for, _prepared
+from ._losses import _prepared
 from ._topk import TopK
 
 if TYPE_CHECKING:
@@ -139,8 +139,10 @@ def logprob(
     """
     if topk and operator.index(topk) < 0:
         raise ValueError(f"topk is {topk}: expected at least 0")
-    if by := _operator_for("logprob", logits, index):
-        return by(
+    of_index = _prepared("index", index, ("int64", "int32"))
+    found = _core.logprob(logits, of_index, axis, entropy, lse, argmax, rank, False, stream, num_threads)
+    if not isinstance(found, tuple):  # an operator of torch or JAX
+        return found(
             logits,
             index,
             axis,
@@ -152,8 +154,6 @@ def logprob(
             stream=stream,
             num_threads=num_threads,
         )
-    index = _prepared("index", index, ("int64", "int32"))
-    found = _core.logprob(logits, index, axis, entropy, lse, argmax, rank, False, stream, num_threads)[:5]
     if not (entropy or lse or argmax or rank or topk):
         return found[0]
     largest = None
@@ -162,4 +162,4 @@ def logprob(
         largest = _core.softmax_topk(
             logits, topk, axis, log=True, dtype=dtype, stream=stream, num_threads=num_threads
         )
-    return LogProb(*found, largest)
+    return LogProb._make((*found[:5], largest))

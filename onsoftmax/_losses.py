@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 import numpy as np
@@ -44,6 +45,8 @@ def check_terms(label_smoothing: float, z_loss: float, reduction: str) -> None:
 def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     """The array without gaps, in a type of `wanted`; in the first one if it has none of them."""
     library = library_of(array)
+    if library == "torch" and not isinstance(array, sys.modules["torch"].Tensor):
+        return array  # a Proxy of torch.fx: the core knows it
     if not library:
         if isinstance(array, np.ma.MaskedArray):
             raise TypeError(f"{name} is a masked array: expected an array without a mask")
@@ -61,9 +64,7 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
                 raise RuntimeError("weight requires grad, and no gradient flows to it: pass weight.detach()")
             array = array.detach()
         if kind not in wanted:
-            import torch
-
-            array = array.to(getattr(torch, wanted[0]))
+            array = array.to(getattr(sys.modules["torch"], wanted[0]))
         return array if array.is_contiguous() else array.contiguous()
     if isinstance(array, _core.DeviceArray):
         return array

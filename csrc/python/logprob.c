@@ -80,6 +80,7 @@ PyObject *ons_logprob_call(PyObject *self, PyObject *args) {
     int axis, wants[EXTRAS];
     ons_view *extra[EXTRAS] = {NULL}, *of_index, *chosen = NULL;
     memset(&call, 0, sizeof call);
+    call.caller.outside = &call.outside;
     if (!PyArg_ParseTuple(args, "OOipppppOO:logprob", &call.logits, &index, &axis, &wants[ENTROPY],
                           &wants[LSE], &wants[ARGMAX], &wants[RANK], &wants[MOMENTS], &stream,
                           &threads) ||
@@ -100,7 +101,8 @@ PyObject *ons_logprob_call(PyObject *self, PyObject *args) {
                 ons_hand_over_rows(&call, extra[MOMENTS]));
     }
     ons_release_rows(&call);
-    return result;
+    PyObject *const by = call.outside.by_operator;
+    return by ? ons_operator_of(call.caller.module, by, "logprob") : result;
 }
 
 const char ons_logprob_doc[] =
@@ -109,7 +111,8 @@ const char ons_logprob_doc[] =
     "(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those\n"
     "that are not wanted. index comes without gaps. It has the shape of the rows, or one\n"
     "dimension more. moments has the pairs of all rows, then the mean of x - m of each, which\n"
-    "is there if entropy is wanted.";
+    "is there if entropy is wanted. Instead of a tuple, the operator that\n"
+    "must take the arrays, such as tensors that require grad.";
 
 /* ------- The gradient ------- */
 

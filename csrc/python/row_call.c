@@ -16,6 +16,9 @@ int ons_take_logits(ons_row_call *call, int axis_number) {
     ons_caller *caller = &call->caller;
     ons_view *x = &call->x;
     if (ons_take(caller, call->logits, ONS_X, x, &caller->library) < 0) return -1;
+    if (caller->library == ONS_TORCH && caller->outside &&
+        (ons_check_tracing(caller) < 0 || (call->stream == Py_None && ons_check_modes(caller) < 0)))
+        return -1;
     if (x->ndim == 0) {
         PyErr_SetString(PyExc_ValueError, "logits has shape (): expected at least one dimension");
         return -1;

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ def library_of(array: object) -> str:
     return library_of_type(type(array))
 
 
-def _library_of_type(kind: type) -> str:
+def library_of_type(kind: type) -> str:
     for cls in kind.__mro__:
         package = cls.__module__.partition(".")[0]
         if package in ("torch", "jax", "jaxlib", "dask", "cupy"):
@@ -28,20 +26,12 @@ def _library_of_type(kind: type) -> str:
     return ""
 
 
-library_of_type: Callable[[type], str] = lru_cache(_library_of_type)
-
-
-@lru_cache
-def _name_in_torch(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def dtype_name(dtype: Any) -> str:
     """The name of a type given as a NumPy, ml_dtypes, torch or JAX dtype, or as a string."""
     if isinstance(dtype, str) and dtype == "bfloat16":
         return dtype
     if type(dtype).__module__ == "torch":
-        return _name_in_torch(dtype)
+        return str(dtype).removeprefix("torch.")
     try:
         return str(np.dtype(dtype).name)
     except TypeError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from .. import _core
@@ -111,31 +110,27 @@ def is_plain(tensor: Any) -> bool:
     return passes and not tensor.is_meta and not _is_in_a_transform(torch, tensor)
 
 
-@cache
-def _signs() -> tuple[Any, Any, Any, dict[str, Any]]:
-    """What operator_for and is_watched look at. Looking it up at each call takes time."""
-    torch = sys.modules["torch"]
-    active = torch._C._are_functorch_transforms_active
-    return torch.Tensor, active, torch._C._is_tracing, vars(torch.utils._python_dispatch)
-
-
 def is_watched() -> bool:
     """Whether a transform of torch.func, a trace or a mode must see the calls of operators."""
-    _, transforms, traces, modes = _signs()
-    return transforms() or traces() or (modes.get("_is_in_torch_dispatch_mode", True) and in_mode())
+    torch = sys.modules["torch"]
+    return bool(
+        torch._C._are_functorch_transforms_active()
+        or torch._C._is_tracing()
+        or (vars(torch.utils._python_dispatch).get("_is_in_torch_dispatch_mode", True) and in_mode())
+    )
 
 
 def operator_for(name: str, logits: Any, *others: Any) -> Callable[..., Any] | None:
     """The operator that a call on these arrays needs. None if the core takes them."""
-    tensor = _signs()[0]
+    torch = sys.modules["torch"]
     for array in (logits, *others):
         kind = type(array)
-        if (kind is tensor and not array.is_meta) or library_of_type(kind) != "torch":
+        if array is None or (kind is torch.Tensor and not array.is_meta) or library_of_type(kind) != "torch":
             continue
         found = torch_data(array, X)
         if isinstance(found, ByOperator):
             return operator_of(found, name) or found.refuse()
-    if (logits.requires_grad and sys.modules["torch"].is_grad_enabled()) or is_watched():
+    if (logits.requires_grad and torch.is_grad_enabled()) or is_watched():
         return operator_of(FOR_GRADIENT, name)
     return None
 

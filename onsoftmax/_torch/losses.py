@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .._libraries.torch import is_plain, is_watched
+from .._libraries.torch import in_mode, is_plain, is_watched
 from .._losses import _prepared, _Terms
 
 _DEFAULTS = {"ignore_index": -100, "label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"}
@@ -17,6 +17,8 @@ _DEFAULTS = {"ignore_index": -100, "label_smoothing": 0.0, "z_loss": 0.0, "reduc
 
 def _of_plain(run: Callable[..., Any]) -> Callable[..., Any]:
     def of_plain(*given: Any, **terms: Any) -> Any:
+        if in_mode():  # it must see the operator
+            return NotImplemented
         for array in given:
             if isinstance(array, Tensor) and not is_plain(array):
                 return NotImplemented
@@ -54,10 +56,12 @@ def _logprob(
     argmax: bool = False,
     rank: bool = False,
     num_threads: int | None = None,
-) -> tuple[Tensor, ...]:
+) -> Any:
     """What is not wanted is an empty tensor."""
     index = _prepared("index", index, ("int64", "int32"))
     found = _core.logprob(logits, index, axis, entropy, True, argmax, rank, True, None, num_threads)
+    if not isinstance(found, tuple):  # an operator
+        return NotImplemented
     types = None, None, None, torch.int64, torch.int64, None
     nothing = found[0].new_empty
     return tuple(nothing(0, dtype=t) if x is None else x for x, t in zip(found, types, strict=True))
