@@ -82,8 +82,8 @@ def logprob(
     Nothing of the logits' size is written.
 
     torch's gradients flow to the logits from the log-probabilities, the entropy, the lse and the values of
-    topk. So do second derivatives. No gradient flows from argmax, rank and the indices of topk. The backward
-    step reads the logits once and writes their gradient. topk has a gradient of its own.
+    topk. torch has second derivatives too. No gradient flows from argmax, rank and the indices of topk. The
+    backward step reads the logits once and writes their gradient once. topk has a backward step of its own.
 
     Parameters
     ----------

@@ -179,7 +179,7 @@
     "--------\n"                                                                                   \
     ">>> import onsoftmax as ons\n"
 
-/* Calls ons_operator_of's result. */
+/* Calls the operator that a ByOperator names, or raises its exception. It drops the ByOperator. */
 static PyObject *call_operator(PyObject *self, PyObject *by_operator, const char *name,
                                PyObject *const *args, Py_ssize_t count, PyObject *names) {
     PyObject *called = ons_operator_of(PyModule_GetState(self), by_operator, name);

@@ -110,9 +110,11 @@ const char ons_logprob_doc[] =
     "        num_threads, /)\n--\n\n"
     "(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those\n"
     "that are not wanted. index comes without gaps. It has the shape of the rows, or one\n"
-    "dimension more. moments has the pairs of all rows, then the mean of x - m of each, which\n"
-    "is there if entropy is wanted. Instead of a tuple, the operator that\n"
-    "must take the arrays, such as tensors that require grad.";
+    "dimension more. moments has the pairs of all rows, and then, if entropy is wanted, the\n"
+    "mean of x - m of each row.\n"
+    "\n"
+    "If an operator must take the arrays, such as tensors that require grad, the result is\n"
+    "this operator instead.";
 
 /* ------- The gradient ------- */
 

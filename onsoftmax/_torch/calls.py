@@ -102,7 +102,7 @@ def _vmap_of_logprob(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> A
     logits, index = (_mapped_first(x, dim, size) for x, dim in zip(given[:2], in_dims, strict=False))
     axis = axis_of_rows(given[2], logits.ndim - 1)
     *results, moments = torch.ops.onsoftmax.logprob(logits, index, axis, **keywords)
-    count = moments.shape[0] // (3 * size)
+    count = prod(results[2].shape[1:])
     pairs, means = moments.split([2 * size * count, size * count])
     apart = torch.cat([pairs.reshape(size, 2 * count), means.reshape(size, count)], 1)
     wanted = True, *(keywords.get(name, name == "lse") for name in ("entropy", "lse", "argmax", "rank"))
