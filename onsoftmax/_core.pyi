@@ -1352,10 +1352,14 @@ def logprob(
     stream: Any,
     num_threads: int | None,
     /,
-) -> tuple[Any, Any, Any, Any, Any, Any]:
+) -> Any:
     """(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those
     that are not wanted. index comes without gaps. It has the shape of the rows, or one
-    dimension more. moments has the pairs of all rows, then the mean of x - m of each.
+    dimension more. moments has the pairs of all rows, and then, if entropy is wanted, the
+    mean of x - m of each row.
+
+    If an operator must take the arrays, such as tensors that require grad, the result is
+    this operator instead.
     """
 
 def logprob_backward(

@@ -81,6 +81,10 @@ def logprob(
     The row is read once, whatever is wanted of entropy, lse, argmax and rank. topk reads it once more.
     Nothing of the logits' size is written.
 
+    torch's gradients flow to the logits from the log-probabilities, the entropy, the lse and the values of
+    topk. torch has second derivatives too. No gradient flows from argmax, rank and the indices of topk. The
+    backward step reads the logits once and writes their gradient once. topk has a backward step of its own.
+
     Parameters
     ----------
     logits : array_like, of at least one dimension
@@ -88,6 +92,7 @@ def logprob(
     index : array of integers
         The chosen element of each row, from 0 to N - 1, in the logits' shape without axis. With one more
         dimension at the end, there are several elements of each row. int32 and int64 are read as they are.
+        If -100 marks rows that do not count, pass index.clip(0) and leave out the results of these rows.
     axis : int
         The axis along which the rows run.
     entropy : bool
@@ -132,14 +137,23 @@ def logprob(
     >>> found.logprob.round(4), float(found.entropy.round(4))
     (array([-3.0952, -4.0952]), 0.4261)
     """
-    if getattr(logits, "requires_grad", False):
-        raise RuntimeError("logits requires grad, and logprob has no gradient: pass logits.detach()")
-    of_index = _prepared("index", index, ("int64", "int32"))
-    if operator.index(topk) < 0:
+    if topk and operator.index(topk) < 0:
         raise ValueError(f"topk is {topk}: expected at least 0")
-    found = _core.logprob(
-        logits, of_index, operator.index(axis), entropy, lse, argmax, rank, False, stream, num_threads
-    )[:5]
+    of_index = _prepared("index", index, ("int64", "int32"))
+    found = _core.logprob(logits, of_index, axis, entropy, lse, argmax, rank, False, stream, num_threads)
+    if not isinstance(found, tuple):  # an operator of torch or JAX
+        return found(
+            logits,
+            index,
+            axis,
+            entropy=entropy,
+            lse=lse,
+            argmax=argmax,
+            rank=rank,
+            topk=topk,
+            stream=stream,
+            num_threads=num_threads,
+        )
     if not (entropy or lse or argmax or rank or topk):
         return found[0]
     largest = None
@@ -148,4 +162,4 @@ def logprob(
         largest = _core.softmax_topk(
             logits, topk, axis, log=True, dtype=dtype, stream=stream, num_threads=num_threads
         )
-    return LogProb(*found, largest)
+    return LogProb._make((*found[:5], largest))

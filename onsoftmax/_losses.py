@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 import numpy as np
@@ -26,7 +27,8 @@ _REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 def check_kind(name: str, kind: str, of_ints: bool) -> None:
     """Checks the type of an array besides the logits."""
     if of_ints and not kind.startswith(("int", "uint")):
-        raise TypeError(f"{name} has dtype {kind}: expected the indices of classes, int32 or int64")
+        what = "classes" if name == "target" else "elements"
+        raise TypeError(f"{name} has dtype {kind}: expected the indices of {what}, int32 or int64")
     if not of_ints and not kind.startswith(("float", "bfloat", "int", "uint")):
         raise TypeError(f"{name} has dtype {kind}: expected real numbers")
 
@@ -42,25 +44,27 @@ def check_terms(label_smoothing: float, z_loss: float, reduction: str) -> None:
 
 def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     """The array without gaps, in a type of `wanted`; in the first one if it has none of them."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array: expected an array without a mask")
     library = library_of(array)
-    if not (library or hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
-        array = np.asarray(array)
-    if not hasattr(array, "dtype"):  # by DLPack alone: the core checks it
-        return array
+    if library == "torch" and not isinstance(array, sys.modules["torch"].Tensor):
+        return array  # a Proxy of torch.fx: the core knows it
+    if not library:
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"{name} is a masked array: expected an array without a mask")
+        if not (hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")):
+            array = np.asarray(array)
+        if not hasattr(array, "dtype"):  # by DLPack alone: the core checks it
+            return array
     kind = dtype_name(array.dtype)
-    of_ints = wanted[0].startswith("int")
     if kind not in wanted:
+        of_ints = wanted[0].startswith("int")
         check_kind(name, kind, of_ints)
     if library == "torch":
-        if array.requires_grad and name == "weight":
-            raise RuntimeError("weight requires grad, and no gradient flows to it: pass weight.detach()")
+        if array.requires_grad:
+            if name == "weight":
+                raise RuntimeError("weight requires grad, and no gradient flows to it: pass weight.detach()")
+            array = array.detach()
         if kind not in wanted:
-            import torch
-
-            array = array.to(getattr(torch, wanted[0]))
-        array = array.detach() if array.requires_grad else array
+            array = array.to(getattr(sys.modules["torch"], wanted[0]))
         return array if array.is_contiguous() else array.contiguous()
     if isinstance(array, _core.DeviceArray):
         return array

@@ -23,6 +23,7 @@ except ImportError as error:
     raise ImportError("onsoftmax.torch needs torch 2.5 or later: pip install torch") from error
 
 from . import _core, _losses
+from ._logprob import LogProb
 from ._topk import TopK
 
 try:
@@ -30,6 +31,7 @@ try:
         ONE,
         as_tensor,
         call,
+        call_logprob,
         call_loss,
         check_tensor,
         into,
@@ -50,6 +52,7 @@ __all__ = [
     "Softmax",
     "log_softmax",
     "log_softmax_backward",
+    "logprob",
     "logsumexp",
     "softmax",
 ]
@@ -275,6 +278,35 @@ def cross_entropy_with_grad(
     return (loss, gradient, lse) if return_lse else (loss, gradient)
 
 
+def logprob(
+    logits: torch.Tensor,
+    index: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    entropy: bool = False,
+    lse: bool = False,
+    argmax: bool = False,
+    rank: bool = False,
+    topk: int = 0,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """onsoftmax.logprob by the operator torch.ops.onsoftmax.logprob."""
+    wanted = {"entropy": bool(entropy), "argmax": bool(argmax), "rank": bool(rank)}
+    found = call_logprob(logits, index, axis, stream, num_threads, **wanted)
+    if not (lse or topk or any(wanted.values())):
+        return found[0]
+    largest = None
+    if topk:
+        largest = softmax_topk(
+            logits, topk, axis, log=True, dtype=found[0].dtype, stream=stream, num_threads=num_threads
+        )
+    asked = entropy, lse, argmax, rank
+    others = [array if is_asked else None for array, is_asked in zip(found[1:5], asked, strict=True)]
+    return LogProb(*(found[0], *others, largest))
+
+
 class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
     """A module like torch.nn.Softmax that calls onsoftmax.softmax. It takes any shape. dim is an int, a tuple
     of ints, or None (all)."""
@@ -365,4 +397,5 @@ OPERATORS = {
     "log_softmax_backward": log_softmax_backward,
     "cross_entropy": cross_entropy,
     "cross_entropy_with_grad": cross_entropy_with_grad,
+    "logprob": logprob,
 }

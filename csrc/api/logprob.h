@@ -29,7 +29,7 @@ typedef struct ons_logprob {
     void *entropy, *lse;        /* real */
     int64_t *argmax;            /* the first of the largest elements, or the first NaN */
     int64_t *rank;              /* how many elements are larger than the first chosen one */
-    double *moments;            /* the ons_pair of each row, then w / d of each row */
+    double *moments; /* the ons_pair of each row, then w / d of each row if entropy is wanted */
     const void *of_chosen, *of_entropy, *of_lse; /* real: the gradients */
 } ons_logprob;
 

@@ -136,7 +136,7 @@ static double second_walk(ons_strip *strip, int64_t i) {
     const double m = strip->rows.state[i].m, anchor = strip->anchored ? strip->anchor[i] : 0.0;
     const double chosen = of->rank ? element_of(strip, i, index_of(of, row, 0)) - anchor : 0.0;
     const bool wide = of->in_double, is_nan = isnan(m) || isinf(m);
-    bool finds_mean = (of->entropy || of->moments) && !is_nan;
+    const bool finds_mean = of->entropy && !is_nan;
     int64_t first = -1, above = 0;
     ons_state mean = {0.0, 0.0, 0.0, 0.0};
     softmax_of_row softmax;

@@ -182,15 +182,9 @@
 /* Calls the operator that a ByOperator names, or raises its exception. It drops the ByOperator. */
 static PyObject *call_operator(PyObject *self, PyObject *by_operator, const char *name,
                                PyObject *const *args, Py_ssize_t count, PyObject *names) {
-    PyObject *called =
-        ons_call_library(PyModule_GetState(self), "operator_of", "(Os)", by_operator, name);
-    PyObject *made = NULL;
-    if (called && called != Py_None)
-        made = ons_vectorcall(called, args, (size_t)count, names);
-    else if (called)
-        ons_raise_by_operator(by_operator);
+    PyObject *called = ons_operator_of(PyModule_GetState(self), by_operator, name);
+    PyObject *made = called ? ons_vectorcall(called, args, (size_t)count, names) : NULL;
     Py_XDECREF(called);
-    Py_DECREF(by_operator);
     return made;
 }
 

@@ -40,6 +40,16 @@ void ons_raise_by_operator(PyObject *by_operator) {
         PyErr_SetObject(type, message);
 }
 
+PyObject *ons_operator_of(ons_module *module, PyObject *by_operator, const char *function) {
+    PyObject *found = ons_call_library(module, "operator_of", "(Os)", by_operator, function);
+    if (found == Py_None) {
+        Py_CLEAR(found);
+        ons_raise_by_operator(by_operator);
+    }
+    Py_DECREF(by_operator);
+    return found;
+}
+
 int ons_leave_by_operator(const ons_caller *caller, PyObject *by_operator) {
     if (caller->outside)
         Py_XSETREF(caller->outside->by_operator, Py_NewRef(by_operator));

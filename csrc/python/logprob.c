@@ -16,7 +16,9 @@ static ons_view *take(ons_row_call *call, int axis, PyObject *index, ons_logprob
     terms->wide_index = of_index->dtype == ONS_INT64;
     terms->count = of_index->ndim > call->rows.ndim ? of_index->shape[call->rows.ndim] : 1;
     terms->in_double = call->real == ONS_FLOAT64;
-    return of_index;
+    if (terms->count > 0) return of_index;
+    PyErr_SetString(PyExc_ValueError, "index has 0 elements of each row: expected at least one");
+    return NULL;
 }
 
 static ons_view moments_of_rows(const ons_row_call *call) {
@@ -78,6 +80,7 @@ PyObject *ons_logprob_call(PyObject *self, PyObject *args) {
     int axis, wants[EXTRAS];
     ons_view *extra[EXTRAS] = {NULL}, *of_index, *chosen = NULL;
     memset(&call, 0, sizeof call);
+    call.caller.outside = &call.outside;
     if (!PyArg_ParseTuple(args, "OOipppppOO:logprob", &call.logits, &index, &axis, &wants[ENTROPY],
                           &wants[LSE], &wants[ARGMAX], &wants[RANK], &wants[MOMENTS], &stream,
                           &threads) ||
@@ -98,7 +101,8 @@ PyObject *ons_logprob_call(PyObject *self, PyObject *args) {
                 ons_hand_over_rows(&call, extra[MOMENTS]));
     }
     ons_release_rows(&call);
-    return result;
+    PyObject *const by = call.outside.by_operator;
+    return by ? ons_operator_of(call.caller.module, by, "logprob") : result;
 }
 
 const char ons_logprob_doc[] =
@@ -106,7 +110,11 @@ const char ons_logprob_doc[] =
     "        num_threads, /)\n--\n\n"
     "(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those\n"
     "that are not wanted. index comes without gaps. It has the shape of the rows, or one\n"
-    "dimension more. moments has the pairs of all rows, then the mean of x - m of each.";
+    "dimension more. moments has the pairs of all rows, and then, if entropy is wanted, the\n"
+    "mean of x - m of each row.\n"
+    "\n"
+    "If an operator must take the arrays, such as tensors that require grad, the result is\n"
+    "this operator instead.";
 
 /* ------- The gradient ------- */
 

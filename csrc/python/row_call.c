@@ -1,6 +1,8 @@
 /* row_call.c - takes and gives the arrays of calls on rows of logits. */
 #include "row_call.h"
 
+#include <string.h>
+
 int ons_begin_rows(ons_row_call *call, PyObject *self, PyObject *stream, PyObject *threads) {
     call->caller.module = PyModule_GetState(self);
     call->threads = call->caller.module->num_threads;
@@ -14,6 +16,9 @@ int ons_take_logits(ons_row_call *call, int axis_number) {
     ons_caller *caller = &call->caller;
     ons_view *x = &call->x;
     if (ons_take(caller, call->logits, ONS_X, x, &caller->library) < 0) return -1;
+    if (caller->library == ONS_TORCH && caller->outside &&
+        (ons_check_tracing(caller) < 0 || (call->stream == Py_None && ons_check_modes(caller) < 0)))
+        return -1;
     if (x->ndim == 0) {
         PyErr_SetString(PyExc_ValueError, "logits has shape (): expected at least one dimension");
         return -1;
@@ -51,6 +56,8 @@ static ons_view *new_entry(ons_row_call *call, const char *name, bool is_result)
 static int check_no_gaps(const char *name, const ons_view *view) {
     ons_view ordered = *view;
     ons_put_in_c_order(&ordered);
+    for (int i = 0; i < view->ndim; i++)
+        if (view->shape[i] == 0) return 0;
     for (int i = 0; i < view->ndim; i++)
         if (view->shape[i] > 1 && view->strides[i] != ordered.strides[i]) {
             PyErr_Format(PyExc_ValueError, "%s has gaps between its elements: expected none", name);
@@ -96,8 +103,10 @@ ons_view *ons_take_real(ons_row_call *call, const char *name, PyObject *object,
 }
 
 ons_view *ons_new_row_result(ons_row_call *call, const ons_view *like, ons_dtype dtype) {
-    ons_view *view = new_entry(call, NULL, true);
-    return ons_new_result(&call->caller, like, false, dtype, view) < 0 ? NULL : view;
+    ons_view *view = new_entry(call, NULL, true), shaped = call->rows; /* of the logits' library */
+    shaped.ndim = like->ndim;
+    memcpy(shaped.shape, like->shape, sizeof shaped.shape);
+    return ons_new_result(&call->caller, &shaped, false, dtype, view) < 0 ? NULL : view;
 }
 
 /* Inputs must not change while the gradient is written. */

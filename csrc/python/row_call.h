@@ -16,6 +16,7 @@ enum { ONS_ROW_ARRAYS = 9 };
 
 typedef struct {
     ons_caller caller;
+    ons_outside outside;       /* for the calls that leave a ByOperator to their caller */
     PyObject *logits, *stream; /* stream: None if it is not given */
     PyObject *num_threads;     /* the same */
     int threads;

@@ -112,6 +112,8 @@ PyObject *ons_attribute_of(const char *module, const char *name);
 PyObject *ons_call_library(ons_module *module, const char *function, const char *format, ...);
 /* Leaves a ByOperator to the caller, or raises it. Returns -1 in both cases: the call ends here. */
 int ons_leave_by_operator(const ons_caller *caller, PyObject *by_operator);
+/* The operator that a ByOperator has for a function, or its exception. Drops the ByOperator. */
+PyObject *ons_operator_of(ons_module *module, PyObject *by_operator, const char *function);
 /* Raises the exception of a ByOperator. */
 void ons_raise_by_operator(PyObject *by_operator);
 

@@ -35,6 +35,7 @@ def _axes(axis: Axis, array: torch.Tensor) -> list[int]:
 
 
 _EXPECTED = {
+    "index": "the indices of elements",
     "target": "the indices of classes",
     "where": "a mask of bool",
     "scale": "a real number, or an array of them",
@@ -101,6 +102,15 @@ def call_loss(
     if name == "cross_entropy_with_grad":  # it has no gradient, and its operator finds out if one is wanted
         return CALLS[name].operator(*given, **terms)
     return CALLS[name](*given, **terms)
+
+
+def call_logprob(
+    logits: Any, index: Any, axis: int, stream: Any, num_threads: int | None, **wanted: bool
+) -> Any:
+    """Calls the operator logprob."""
+    check_tensor(logits)
+    given = logits, as_tensor("index", index, logits), operator.index(axis)
+    return CALLS["logprob"](*given, **_shared(stream, num_threads), **wanted)
 
 
 def call(

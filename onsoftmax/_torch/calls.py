@@ -12,9 +12,10 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from torch.library import register_vmap
 
 from .._libraries.torch import refuse_nested
-from .gradients import GRADIENTS, Call, again
+from .fakes import axes_from_end, axis_of_rows
+from .gradients import DIFFERENTIABLE, GRADIENTS, Call, again
 from .losses import IMPLEMENTATIONS, weights_of_rows
-from .operators import LIBRARY, NAMES, arrays_of, axes_from_end, axis_of_rows, implementation
+from .operators import LIBRARY, NAMES, arrays_of, implementation
 
 # ---------------------------------------------------------------- vmap
 
@@ -95,7 +96,34 @@ def _vmap_of_loss(name: str) -> Callable[..., Any]:
     return run
 
 
-_RULES = {name: _vmap_of_loss(name) for name in IMPLEMENTATIONS}
+def _vmap_of_logprob(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
+    """The call for vmap. The moments have the pairs of all rows, then the means of all rows."""
+    size = info.batch_size
+    logits, index = (_mapped_first(x, dim, size) for x, dim in zip(given[:2], in_dims, strict=False))
+    axis = axis_of_rows(given[2], logits.ndim - 1)
+    *results, moments = torch.ops.onsoftmax.logprob(logits, index, axis, **keywords)
+    count = prod(results[2].shape[1:])
+    pairs, means = moments.split([2 * size * count, size * count])
+    apart = torch.cat([pairs.reshape(size, 2 * count), means.reshape(size, count)], 1)
+    wanted = True, *(keywords.get(name, name == "lse") for name in ("entropy", "lse", "argmax", "rank"))
+    return (*results, apart), (*(0 if each else None for each in wanted), 0)
+
+
+def _vmap_of_logprob_backward(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
+    *arrays, axis = given
+    mapped: list[Any] = [
+        None if x is None else _mapped_first(x, dim, info.batch_size)
+        for x, dim in zip(arrays, in_dims, strict=False)
+    ]
+    logits, index, moments, *grads = mapped
+    count = moments.shape[1] // 3
+    together = torch.cat([moments[:, : 2 * count].reshape(-1), moments[:, 2 * count :].reshape(-1)])
+    axis = axis_of_rows(axis, logits.ndim - 1)
+    return torch.ops.onsoftmax.logprob_backward(logits, index, together, *grads, axis, **keywords), 0
+
+
+_RULES = {name: _vmap_of_loss(name) for name in IMPLEMENTATIONS if name.startswith("cross_entropy")}
+_RULES |= {"logprob": _vmap_of_logprob, "logprob_backward": _vmap_of_logprob_backward}
 
 
 def _total(rows: Tensor, size: int) -> Tensor:
@@ -150,6 +178,7 @@ class _Differentiable:
         self.run, on_memory, below = self._runner(), implementation(name), self.below
         needs, backward = GRADIENTS[name]
         behind = 1 + arrays_of(name)  # the axes' place, behind the keywords and the arrays
+        differentiable = DIFFERENTIABLE.get(name, 1)
 
         class Steps:
             @staticmethod
@@ -167,7 +196,8 @@ class _Differentiable:
                 ctx.call = inputs[0], inputs[behind], inputs[1].dtype, len(needed)
                 ctx.save_for_backward(*needed, *inputs[behind + 1 :])
                 if isinstance(output, tuple):
-                    ctx.mark_non_differentiable(output[1])
+                    ctx.mark_non_differentiable(*output[differentiable:])
+                    ctx.set_materialize_grads(differentiable == 1)
 
             @staticmethod
             def jvp(ctx: Any, *tangents: Any) -> Any:

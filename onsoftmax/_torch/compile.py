@@ -28,7 +28,8 @@ def _tell(tracer: ModuleType) -> None:
         operators = importlib.import_module("onsoftmax.torch").OPERATORS
     except (ImportError, RuntimeError):  # a call that needs them says why
         return
-    tracer.trace_rules.add("onsoftmax._losses")  # outside of graphs it calls the core
+    for module in ("onsoftmax._losses", "onsoftmax._logprob"):  # outside of graphs they call the core
+        tracer.trace_rules.add(module)
     package = importlib.import_module("onsoftmax")
     for name, function in operators.items():
         public = getattr(package, name)

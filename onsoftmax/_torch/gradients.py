@@ -71,6 +71,10 @@ def _arrays(arrays: Any, result: Any) -> Any:
     return arrays
 
 
+def _arrays_and_moments(arrays: Any, result: Any) -> Any:
+    return *arrays, result[-1]
+
+
 def _none(arrays: Any, result: Any) -> Any:
     FOR_GRADIENT.refuse()
 
@@ -175,6 +179,40 @@ def _of_loss_gradient(call: Call, change: Tensor) -> Any:
     return for_g.to(grad.dtype), for_logits.to(logits.dtype), None, *call.nones
 
 
+def _of_logprob(call: Call, grad: Any, of_entropy: Any, of_lse: Any, *_: Any) -> Any:
+    grads = grad, of_entropy if call.keywords.get("entropy", False) else None, of_lse
+    same = {key: value for key, value in call.keywords.items() if key == "num_threads"}
+    return again["logprob_backward"](*call.arrays, *grads, call.axes, **same), None, *call.nones
+
+
+def _of_logprob_gradient(call: Call, change: Tensor) -> Any:
+    """A row's gradient is p (s - h u), and g more at each index, with s = l - sum(g) and u = log p + entropy.
+    csrc/api/logprob.h has these names."""
+    logits, index, _, *given = call.arrays
+    dtype, axis = wide(logits.dtype), call.axes
+    x, v = logits.movedim(axis, -1), change.movedim(axis, -1).to(dtype)
+
+    def columns(array: Tensor) -> Tensor:
+        return array if array.ndim == x.ndim else array.unsqueeze(-1)
+
+    g, h, of_lse = (None if each is None else columns(each.to(dtype)) for each in given)
+    at = columns(index.long()).clamp(0, x.shape[-1] - 1)  # an index on a GPU may be no element's
+    log_p = again["log_softmax"](x, [-1], dtype=dtype)
+    p = log_p.exp()
+    log_p = log_p.masked_fill(p == 0, 0)  # it may be -inf, and adds 0 to the entropy
+    u = log_p - (p * log_p).sum(-1, keepdim=True)
+    of_v = (p * v).sum(-1, keepdim=True)
+    s = (0 if of_lse is None else of_lse) - (0 if g is None else g.sum(-1, keepdim=True))
+    slope = 0 if h is None else h
+    for_x = again["softmax_backward"](v * (s - slope * u), p, [-1]) - slope * p * (v - of_v - of_v * u)
+    found = v.gather(-1, at) - of_v, -(p * v * u).sum(-1, keepdim=True), of_v
+    for_given = (
+        None if each is None else one.reshape(each.shape).to(each.dtype)
+        for each, one in zip(given, found, strict=True)
+    )
+    return for_x.movedim(-1, axis).to(logits.dtype), None, None, *for_given, *call.nones
+
+
 GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "softmax": (_result, _of_rows("softmax_backward")),
     "log_softmax": (_result, _of_rows("log_softmax_backward")),
@@ -185,4 +223,8 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "cross_entropy": (_arrays, _of_loss),
     "cross_entropy_with_grad": (_none, _none),
     "cross_entropy_backward": (_arrays, _of_loss_gradient),
+    "logprob": (_arrays_and_moments, _of_logprob),
+    "logprob_backward": (_arrays, _of_logprob_gradient),
 }
+# The number of results that gradients flow through: the first ones. 1 for all other operators.
+DIFFERENTIABLE = {"logprob": 3}

@@ -1,4 +1,4 @@
-"""The losses: what their operators run, and the step that writes the gradient over the logits."""
+"""The losses and logprob: what their operators run, and the step that writes a gradient over the logits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .._libraries.torch import is_plain, is_watched
-from .._losses import _Terms
+from .._libraries.torch import in_mode, is_plain, is_watched
+from .._losses import _prepared, _Terms
 
 _DEFAULTS = {"ignore_index": -100, "label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"}
 
 
 def _of_plain(run: Callable[..., Any]) -> Callable[..., Any]:
     def of_plain(*given: Any, **terms: Any) -> Any:
+        if in_mode():  # it must see the operator
+            return NotImplemented
         for array in given:
             if isinstance(array, Tensor) and not is_plain(array):
                 return NotImplemented
@@ -45,11 +47,62 @@ def _backward(grad: Tensor, logits: Tensor, target: Tensor, *given: Any, **terms
     return gradient
 
 
+def _logprob(
+    logits: Tensor,
+    index: Tensor,
+    axis: int,
+    *,
+    entropy: bool = False,
+    argmax: bool = False,
+    rank: bool = False,
+    num_threads: int | None = None,
+) -> Any:
+    """What is not wanted is an empty tensor."""
+    index = _prepared("index", index, ("int64", "int32"))
+    found = _core.logprob(logits, index, axis, entropy, True, argmax, rank, True, None, num_threads)
+    if not isinstance(found, tuple):  # an operator
+        return NotImplemented
+    types = None, None, None, torch.int64, torch.int64, None
+    nothing = found[0].new_empty
+    return tuple(nothing(0, dtype=t) if x is None else x for x, t in zip(found, types, strict=True))
+
+
+def _logprob_backward(
+    logits: Tensor,
+    index: Tensor,
+    moments: Tensor,
+    of_logprob: Tensor | None,
+    of_entropy: Tensor | None,
+    of_lse: Tensor | None,
+    axis: int,
+    *,
+    num_threads: int | None = None,
+) -> Tensor:
+    def of_result(name: str, grad: Tensor | None) -> Tensor | None:
+        real = "float64" if logits.dtype == torch.float64 else "float32"
+        return None if grad is None else _prepared(name, grad, (real,))
+
+    gradient: Tensor = _core.logprob_backward(
+        logits,
+        _prepared("index", index, ("int64", "int32")),
+        axis,
+        _prepared("moments", moments, ("float64",)),
+        of_result("grad_logprob", of_logprob),
+        of_result("grad_entropy", of_entropy),
+        of_result("grad_lse", of_lse),
+        None,
+        num_threads,
+    )
+    return gradient
+
+
 # The operators on plain tensors that need no gradient. NotImplemented for other tensors.
 IMPLEMENTATIONS = {
     "cross_entropy": _of_plain(_loss),
     "cross_entropy_with_grad": _of_plain(_with_grad),
     "cross_entropy_backward": _of_plain(_backward),
+    "logprob": _of_plain(_logprob),
+    "logprob_backward": _of_plain(_logprob_backward),
 }
 
 

@@ -1,9 +1,10 @@
-"""The operators torch.ops.onsoftmax.*: their schemas, what runs, and what the result will be.
+"""The operators torch.ops.onsoftmax.*: their schemas, and what runs.
 
 An operator takes the arguments of the function with its name, with two differences. The axes are a list. The
 scale is a tensor, `scale`, or a number, `scale_by`. `scale_by` is a Scalar, None by default, so that
-torch.compile need not look at its value. gradients.py has the operators' derivatives. calls.py has the calls
-by autograd and the transforms. The losses have one axis, and losses.py has what they run.
+torch.compile need not look at its value. The losses and logprob have one axis, and losses.py has what they
+run. gradients.py has the derivatives of the operators. fakes.py has their results without values. calls.py
+has the calls by autograd and the transforms.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.library import Library, register_fake
@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
 from .._libraries.torch import in_mode
-from .._losses import check_kind, check_terms
+from .fakes import FAKES
 from .losses import IMPLEMENTATIONS
 
 try:
@@ -30,13 +30,17 @@ except RuntimeError as error:
         "import: start a new process, or leave the modules of onsoftmax in sys.modules"
     ) from error
 _TENSORS = "Tensor? where=None, Tensor? scale=None"
-_CALL = "str method='auto', Scalar? scale_by=None, SymInt? num_threads=None"
+_THREADS = "SymInt? num_threads=None"
+_CALL = f"str method='auto', Scalar? scale_by=None, {_THREADS}"
 _OF_ROWS = f"ScalarType? dtype=None, {_CALL}"
 _OF_K = f"bool log=False, bool sorted=True, {_OF_ROWS}"
 _TERMS = (
     "int axis, Tensor? weight=None, *, SymInt ignore_index=-100, Scalar label_smoothing=0.0, "
-    "Scalar z_loss=0.0, str reduction='mean', SymInt? num_threads=None"
+    f"Scalar z_loss=0.0, str reduction='mean', {_THREADS}"
 )
+_WANTED = "bool entropy=False, bool argmax=False, bool rank=False"
+_RESULTS = "Tensor logprob, Tensor entropy, Tensor lse, Tensor argmax, Tensor rank, Tensor moments"
+_GIVEN = "Tensor moments, Tensor? grad_logprob, Tensor? grad_entropy, Tensor? grad_lse"
 _SCHEMAS = {
     "softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
     "log_softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
@@ -47,6 +51,8 @@ _SCHEMAS = {
     "cross_entropy": f"(Tensor logits, Tensor target, {_TERMS}) -> (Tensor, Tensor)",
     "cross_entropy_with_grad": f"(Tensor logits, Tensor target, {_TERMS}) -> (Tensor, Tensor, Tensor)",
     "cross_entropy_backward": f"(Tensor grad, Tensor logits, Tensor target, {_TERMS}) -> Tensor",
+    "logprob": f"(Tensor logits, Tensor index, int axis, *, {_WANTED}, {_THREADS}) -> ({_RESULTS})",
+    "logprob_backward": f"(Tensor logits, Tensor index, {_GIVEN}, int axis, *, {_THREADS}) -> Tensor",
 }
 NAMES = tuple(_SCHEMAS)
 for _name, _schema in _SCHEMAS.items():
@@ -120,198 +126,5 @@ for _name in NAMES:
         LIBRARY.impl(_name, _on_device(_name), _device)
 
 
-# ---------------------------------------------------------------- what the result will be
-
-
-def axes_from_end(axes: Sequence[int], ndim: int) -> list[int]:
-    """The axes that a call reduces, for an array of `ndim` dimensions. Raises the call's exceptions."""
-    return list(_core.check_call(np.empty((1,) * ndim), tuple(axes)))
-
-
-def _holds(condition: Any) -> bool:
-    """Whether a condition on lengths holds. Lengths may be symbols. If a symbol has no value yet, the
-    operator checks it when it runs."""
-    try:
-        return bool(condition)
-    except Exception as error:
-        if type(error).__name__ != "GuardOnDataDependentSymNode":
-            raise
-        return True
-
-
-def _is_supported(array: Tensor) -> bool:
-    return not (array.dtype.is_complex or (array.dtype.is_floating_point and array.dtype.itemsize < 2))
-
-
-def _check_type(name: str, array: Tensor) -> None:
-    if not _is_supported(array):
-        raise TypeError(
-            f"{name}dtype {_name_of(array)} is not supported: expected float16, bfloat16, float32 or float64"
-        )
-
-
-def _check_broadcast(name: str, array: Tensor, x: Tensor, one_along: Sequence[int]) -> None:
-    fits = array.ndim <= x.ndim and all(
-        _holds(own == 1) or (i not in one_along and _holds(own == x.shape[i]))
-        for i, own in enumerate(array.shape, -array.ndim)
-    )
-    if not fits:
-        wanted = tuple(1 if i - x.ndim in one_along else length for i, length in enumerate(x.shape))
-        along = ", with length 1 along axis" if one_along else ""
-        raise ValueError(
-            f"{name} has shape {tuple(array.shape)}, and the array has {tuple(x.shape)}: expected a shape "
-            f"that broadcasts to {wanted}{along}"
-        )
-
-
-def _check_devices(x: Tensor, **others: Tensor | None) -> None:
-    for name, array in others.items():
-        if array is not None and array.device != x.device:
-            raise ValueError(
-                f"{name} is on {array.device}, but the array is on {x.device}: expected one device"
-            )
-
-
-def _check_shape(name: str, array: Tensor, shape: Sequence[Any]) -> None:
-    if array.ndim != len(shape) or not all(_holds(a == b) for a, b in zip(array.shape, shape, strict=True)):
-        raise ValueError(f"{name} has shape {tuple(array.shape)}: expected {tuple(shape)}")
-
-
-def _check(x: Tensor, axes: Sequence[int], others: Sequence[Any], grad: Tensor | None = None) -> list[int]:
-    """Checks a call as the core checks a call on arrays with values. Returns the result of axes_from_end.
-    `others` are the mask and the scale."""
-    where, scale = (*others, None, None)[:2]
-    number = scale is not None and scale.ndim == 0
-    _check_devices(x, where=where, scale=None if number else scale, grad=grad)
-    _check_type("output: " if grad is not None else "", x)
-    reduced = axes_from_end(axes, x.ndim)
-    if grad is not None:
-        _check_type("grad: ", grad)
-        _check_shape("grad", grad, x.shape)
-    if where is not None:
-        if where.dtype != torch.bool:
-            raise TypeError(f"where has dtype {_name_of(where)}: expected a mask of bool")
-        _check_broadcast("where", where, x, ())
-    if scale is not None:
-        if not _is_supported(scale):
-            raise TypeError(f"scale has dtype {_name_of(scale)}: expected a real number, or an array of them")
-        _check_broadcast("scale", scale, x, reduced)
-    return reduced
-
-
-def _name_of(array: Tensor) -> str:
-    return str(array.dtype).removeprefix("torch.")
-
-
-def _float_type(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    return dtype or (x.dtype if x.dtype.is_floating_point else torch.get_default_dtype())
-
-
-def _of_rows(
-    x: Tensor, axes: Sequence[int], *others: Any, dtype: torch.dtype | None = None, **_: Any
-) -> Tensor:
-    _check(x, axes, others)
-    return x.new_empty(x.shape, dtype=_float_type(x, dtype))
-
-
-def _of_gradient(
-    grad: Tensor,
-    output: Tensor,
-    axes: Sequence[int],
-    *others: Any,
-    dtype: torch.dtype | None = None,
-    **_: Any,
-) -> Tensor:
-    _check(output, axes, others, grad)
-    if dtype is None:
-        types = {_float_type(grad, None), _float_type(output, None)}
-        dtype = types.pop() if len(types) == 1 else torch.float64 if torch.float64 in types else torch.float32
-    return output.new_empty(output.shape, dtype=dtype)
-
-
-def _of_values(x: Tensor, axes: Sequence[int], *others: Any, keepdims: bool = False, **_: Any) -> Tensor:
-    reduced = _check(x, axes, others)
-    from_end = enumerate(x.shape, -x.ndim)
-    shape = [1 if i in reduced else n for i, n in from_end if keepdims or i not in reduced]
-    return x.new_empty(shape, dtype=_float_type(x, None))
-
-
-def _of_topk(
-    x: Tensor, k: int, axes: Sequence[int], *others: Any, dtype: torch.dtype | None = None, **_: Any
-) -> tuple[Tensor, Tensor]:
-    shape, reduced = list(x.shape), _check(x, axes, others)
-    if len(axes) != 1:
-        raise ValueError(f"axis is {tuple(axes)}: expected one axis")
-    place = reduced[0] % x.ndim if reduced else 0
-    longest = x.shape[place] if reduced else 1
-    if not (_holds(k >= 1) and _holds(k <= longest)):
-        if _holds(longest == 0):
-            raise ValueError(f"k is {k}, and axis {place} has length 0: expected an axis with elements")
-        raise ValueError(f"k is {k}: expected 1 to {longest}, the length of axis {place}")
-    if reduced:
-        shape[place] = k
-    return x.new_empty(shape, dtype=_float_type(x, dtype)), x.new_empty(shape, dtype=torch.int64)
-
-
-def _check_loss(
-    logits: Tensor, target: Tensor, axis: int, weight: Tensor | None, grad: Tensor | None, **terms: Any
-) -> tuple[Tensor, Tensor]:
-    """Checks a call of a loss as the core does. Returns the loss and the logsumexp of each row."""
-    check_terms(terms.get("label_smoothing", 0.0), terms.get("z_loss", 0.0), terms.get("reduction", "mean"))
-    _check_type("", logits)
-    place = axis_of_rows(axis, logits.ndim) % logits.ndim
-    rows = [*logits.shape[:place], *logits.shape[place + 1 :]]
-    alone = terms.get("reduction", "mean") == "none"
-    for name, array, shape in (
-        ("target", target, rows),
-        ("weight", weight, [logits.shape[place]]),
-        ("grad_loss", grad, rows if grad is not None and grad.ndim else []),
-    ):
-        if array is not None:
-            check_kind(name, _name_of(array), name == "target")
-            _check_devices(logits, **{name: array})
-            _check_shape(name, array, shape)
-    dtype = torch.float64 if _float_type(logits, None) == torch.float64 else torch.float32
-    return logits.new_empty(rows if alone else [], dtype=dtype), logits.new_empty(rows, dtype=dtype)
-
-
-def axis_of_rows(axis: int, ndim: int) -> int:
-    """The axis of a loss, from the end."""
-    if ndim == 0:
-        raise ValueError("logits has shape (): expected at least one dimension")
-    return axes_from_end([axis], ndim)[0]
-
-
-def _of_loss(
-    logits: Tensor, target: Tensor, axis: int, weight: Tensor | None = None, **terms: Any
-) -> tuple[Tensor, Tensor]:
-    return _check_loss(logits, target, axis, weight, None, **terms)
-
-
-def _of_loss_with_grad(
-    logits: Tensor, target: Tensor, axis: int, weight: Tensor | None = None, **terms: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    loss, lse = _check_loss(logits, target, axis, weight, None, **terms)
-    return loss, logits.new_empty(logits.shape, dtype=_float_type(logits, None)), lse
-
-
-def _of_loss_backward(
-    grad: Tensor, logits: Tensor, target: Tensor, axis: int, weight: Tensor | None = None, **terms: Any
-) -> Tensor:
-    _check_loss(logits, target, axis, weight, grad, **terms)
-    return logits.new_empty(logits.shape, dtype=_float_type(logits, None))
-
-
-_FAKES: dict[str, Callable[..., Any]] = {
-    "softmax": _of_rows,
-    "log_softmax": _of_rows,
-    "logsumexp": _of_values,
-    "softmax_topk": _of_topk,
-    "softmax_backward": _of_gradient,
-    "log_softmax_backward": _of_gradient,
-    "cross_entropy": _of_loss,
-    "cross_entropy_with_grad": _of_loss_with_grad,
-    "cross_entropy_backward": _of_loss_backward,
-}
-for _name, _fake in _FAKES.items():
+for _name, _fake in FAKES.items():
     register_fake(f"onsoftmax::{_name}", _fake, lib=LIBRARY)

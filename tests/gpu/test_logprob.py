@@ -62,6 +62,44 @@ def test_gradients(rng, dtype, N):
 
 @each_dtype
 @pytest.mark.small
+@pytest.mark.parametrize("N", [1000, 40000])
+def test_autograd(rng, dtype, N):
+    """Gradients of the log-probabilities, the entropy and the lse, along another axis too. The backward step
+    keeps 24 bytes a row besides the logits and the indices."""
+    x, index = arguments(rng, dtype, N, 5, "plain", 2)
+    real = torch.float64 if dtype == torch.float64 else torch.float32
+    given = [torch.tensor(rng.standard_normal(s), device=DEVICE, dtype=real) for s in ((5, 2), (5,), (5,))]
+    wanted, size = logprob_checks.gradient(
+        to_numpy(x), index.cpu().numpy().astype(int), *map(to_numpy, given)
+    )
+    eps = 2.0**-52 if dtype == torch.float64 else 2.0**-23
+    for axis, logits in ((-1, x), (0, x.T.contiguous())):
+        leaf, kept = logits.clone().requires_grad_(), []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, k=kept: k.append(t) or t, lambda t: t):
+            found = ons.logprob(leaf, index, axis, entropy=True, lse=True, argmax=True)
+        plain = ons.logprob(logits, index, axis, entropy=True, lse=True, argmax=True)
+        assert all(torch.equal(a, b) for a, b in zip(found[:4], plain[:4], strict=True))
+        assert [each.data_ptr() for each in kept[:2]] == [leaf.data_ptr(), index.data_ptr()]
+        assert [each.nbytes for each in kept[2:]] == [24 * 5]
+        (made,) = torch.autograd.grad(found[:3], leaf, given)
+        logprob_checks.assert_near(to_numpy(made.movedim(axis, -1)), wanted, size, eps, name(dtype))
+
+
+@pytest.mark.small
+def test_an_index_that_is_no_element_has_no_gradient(rng):
+    """Its row is NaN. The other rows are right."""
+    x, index = arguments(rng, torch.float32, 1000, 3, "plain")
+    index = index[:, 0].clone()
+    index[1] = -100
+    leaf = x.clone().requires_grad_()
+    (made,) = torch.autograd.grad(ons.logprob(leaf, index).sum(), leaf)
+    index[1] = 0
+    (wanted,) = torch.autograd.grad(ons.logprob(leaf, index).sum(), leaf)
+    assert torch.isnan(made[1]).all() and torch.equal(made[::2], wanted[::2])
+
+
+@each_dtype
+@pytest.mark.small
 def test_other_axes_and_several_elements(rng, dtype):
     x, index = arguments(rng, dtype, 3000, 4, "plain", 5)
     wanted = logprob_checks.expected(to_numpy(x), index.cpu().numpy().astype(int))

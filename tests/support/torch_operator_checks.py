@@ -41,6 +41,24 @@ LOSSES = {
 }
 
 
+def logprob_arguments(shape, device):
+    """For each form of a call: its name, the indices and the keywords. The first call has one result."""
+    several = torch.arange(prod(shape[:-1]) * 2, device=device).view(*shape[:-1], 2) % shape[-1]
+    columns = (torch.arange(prod(shape[1:]), device=device) % shape[0]).view(shape[1:])
+    yield "alone", several[..., 0], {}
+    yield "entropy", several[..., 1].int(), {"entropy": True}
+    yield "several", several, {"entropy": True, "lse": True, "argmax": True}
+    yield "@0", columns, {"axis": 0, "lse": True, "rank": True, "topk": 2}
+
+
+def real(found):
+    """The results of logprob that have gradients."""
+    if isinstance(found, torch.Tensor):
+        return (found,)
+    values = None if found.topk is None else found.topk.values
+    return tuple(x for x in (*found[:3], values) if x is not None)
+
+
 def cases(device):
     """For each function: a name, a call on tensors that gradients flow to, and the tensors."""
     x, column = rows((3, 4, 5), device), torch.tensor([[[0.5]], [[2.0]], [[-1.0]]], device=device)
@@ -80,6 +98,8 @@ def cases(device):
             target, weight = loss_arguments(x.shape, device, axis)
             given = keywords | {"axis": axis, "weight": weight if weighted else None}
             yield f"loss, {label} @{axis}", lambda t, g=target, k=given: ons.cross_entropy(t, g, **k), (x,)
+    for label, index, keywords in logprob_arguments(x.shape, device):
+        yield f"logprob {label}", lambda t, i=index, k=keywords: real(ons.logprob(t, i, **k)), (x,)
     for keywords in ({}, {"log": True}, {"axis": 0}, {"where": where, "scale": 2}, {"sorted": False}):
         yield f"topk {keywords}", lambda t, k=keywords: ons.softmax_topk(t, 2, **k).values, (x,)
     yield "topk 0-d", lambda t: ons.softmax_topk(t, 1).values, (rows((), device),)
@@ -92,7 +112,7 @@ def check_gradients(device):
         assert torch.autograd.gradcheck(call, given), name
         assert torch.autograd.gradgradcheck(call, given), name
         count += 1
-    assert count == 56
+    assert count == 60
 
 
 def check_operators(device):
@@ -129,6 +149,15 @@ def check_operators(device):
         torch.library.opcheck(OPS.cross_entropy.default, (narrow, target.int(), -2), keywords)
         torch.library.opcheck(OPS.cross_entropy_with_grad.default, (narrow, target, 1, weight), keywords)
         torch.library.opcheck(OPS.cross_entropy_backward.default, (loss, x, target, 1, weight), keywords)
+    for _, index, keywords in logprob_arguments(x.shape, device):
+        axis = keywords.get("axis", -1)
+        wanted = {name: True for name in ("entropy", "argmax", "rank") if name in keywords}
+        torch.library.opcheck(OPS.logprob.default, (x, index, axis), wanted)
+        if keywords.get("lse"):
+            chosen, slope, lse, *_, moments = (t.detach() for t in OPS.logprob(x, index, axis, **wanted))
+            grads = (each.requires_grad_() if each.numel() else None for each in (chosen, slope, lse))
+            torch.library.opcheck(OPS.logprob_backward.default, (x, index, moments, *grads, axis))
+    torch.library.opcheck(OPS.logprob.default, (narrow, index, axis), wanted)
 
 
 # For each of torch's operators: our call with the arguments of torch's own tests.
@@ -227,6 +256,7 @@ def check_transforms(device):
     check_batched_gradients(device)
     check_mapped_edges(device)
     check_mapped_losses(device)
+    check_mapped_logprob(device)
     x, where = rows((4, 3, 5), device).detach(), mask((4, 3, 5), device)
     for function, expected in ((ons.softmax, torch.softmax), (ons.log_softmax, torch.log_softmax)):
         for axis in (-1, 0, -2):
@@ -331,6 +361,32 @@ def check_mapped_losses(device):
                     torch.testing.assert_close(part[i], alone)
 
 
+def check_mapped_logprob(device):
+    """The results, and first and second derivatives, are like a loop's."""
+    x = rows((3, 4, 5), device).detach()
+
+    def derivatives(x, index, **keywords):
+        value = lambda t: sum(y.square().sum() for y in real(ons.logprob(t, index, **keywords)))  # noqa: E731
+        found = ons.logprob(x, index, **keywords)
+        results = [found] if isinstance(found, torch.Tensor) else [y for y in found[:5] if y is not None]
+        return *results, torch.func.grad(value)(x), torch.func.jacrev(torch.func.grad(value))(x)
+
+    for _, index, keywords in logprob_arguments((4, 5), device):
+        for places, given in (
+            ((0, None), (x, index)),
+            ((2, None), (x.movedim(0, 2), index)),
+            ((None, 0), (x[0], torch.stack([index, index.flip(0), index * 0]))),
+        ):
+            mapped = torch.vmap(lambda *g, k=keywords: derivatives(*g, **k), places)(*given)
+            for i in range(3):
+                mine = (g if dim is None else g.select(dim, i) for g, dim in zip(given, places, strict=True))
+                for part, alone in zip(mapped, derivatives(*mine, **keywords), strict=True):
+                    torch.testing.assert_close(part[i], alone)
+    target = torch.arange(4, device=device)
+    mapped = torch.func.grad(lambda t: torch.vmap(ons.logprob)(t, target).sum())(x[0])
+    torch.testing.assert_close(mapped, torch.func.grad(lambda t: ons.logprob(t, target).sum())(x[0]))
+
+
 def loss(x, where, target):
     """A loss of every function. No result is a sum of rounding errors."""
     y = ons.softmax(x) * ons.softmax(x, 0, scale=0.5, where=where)
@@ -339,7 +395,8 @@ def loss(x, where, target):
     terms = {"label_smoothing": 0.1, "z_loss": 1e-3, "reduction": "none"}
     losses = ons.cross_entropy(x, target.squeeze(-1), ignore_index=-100, **terms)
     mean, lse = ons.cross_entropy(x, target.squeeze(-1), weight=x.detach()[0].abs(), return_lse=True)
-    kept = losses.sum(), mean, lse.square().mean()
+    policy = ons.logprob(x, target.squeeze(-1), entropy=True, rank=True)
+    kept = losses.sum(), mean, lse.square().mean(), policy.logprob.mean(), policy.entropy.square().mean()
     return y.sum(), nll, largest.mean(), ons.logsumexp(x, keepdims=True).square().mean(), *kept
 
 

@@ -60,7 +60,7 @@ def test_what_no_operator_takes_under_torch_compile():
 
     def both(x, row):
         more = ons.softmax_topk(x, 2, return_normalizer=True)
-        plain = ons.softmax(row), ons.softmax([1.0, 2.0]), ons.cross_entropy(row, 1)
+        plain = ons.softmax(row), ons.softmax([1.0, 2.0]), ons.cross_entropy(row, 1), ons.logprob(row, 1)
         return ons.softmax(x) * 2, *plain, more.normalizer.m, more.values
 
     x, row = torch.randn(3), np.arange(3.0)
@@ -205,15 +205,19 @@ def test_modes():
 
     x = torch.randn(3, 4)
     leaf, where, ones = x.clone().requires_grad_(), x > 0, torch.ones(3, 4)
+    target = torch.arange(3)
     with Listing():
         y = ons.softmax(x, where=where)
         ons.log_softmax(leaf).backward(ones)
         ons.softmax_topk(x, 2), ons.normalizer(x), ons.softmax_topk(x, 2, return_normalizer=True)
+        for t in (x, leaf):
+            ons.cross_entropy(t, target), ons.logprob(t, target, entropy=True)
     assert [name for name in seen if name != "detach"] == [
         "softmax",
         "log_softmax",
         "log_softmax_backward",
         "softmax_topk",
+        *(2 * ["cross_entropy", "logprob"]),
     ]
     assert torch.equal(y, ons.softmax(x, where=where))
     for above_autograd in (False, True):
@@ -239,6 +243,8 @@ def test_symbolic_trace():
     assert "log_softmax" in traced.code and torch.equal(traced(x), layers(x))
     traced = torch.fx.symbolic_trace(lambda x, target: ons.cross_entropy(x, target))
     assert torch.equal(traced(x, [0, 1, 2]), ons.cross_entropy(x, [0, 1, 2]))
+    traced = torch.fx.symbolic_trace(lambda x, index: ons.logprob(x, index, lse=True).lse)
+    assert torch.equal(traced(x, [0, 1, 2]), ons.logsumexp(x))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
@@ -254,6 +260,7 @@ def test_jit_trace():
         lambda t: tuple(ons.softmax_topk(t, 2, log=True)),
         lambda t: ons.softmax_backward(t, t.exp()),
         lambda t: ons.cross_entropy(t, t.argmin(-1), z_loss=0.1),
+        lambda t: ons.logprob(t, t.argmin(-1), entropy=True, rank=True)[:2],
         lambda t: ons.softmax(t, where=t > 0, scale=t.detach()[:, :1]),
         lambda t: ons.softmax(t, out=torch.empty_like(t)),
         torch.vmap(ons.log_softmax),
@@ -314,6 +321,10 @@ def test_tensors_without_values_are_checked():
             (ValueError, "weight has shape", lambda x: ons.cross_entropy(x, x[0].int(), 0, weight=x[0])),
             (ValueError, r"logits has shape \(\)", lambda x: ons.cross_entropy(x[0, 0], x[0, 0].int())),
             (IndexError, "axis 2", lambda x: ons.cross_entropy_with_grad(x, x[0].int(), 2)),
+            (ValueError, "index has shape", lambda x: ons.logprob(x, x[0].int())),
+            (ValueError, "2 elements of each row", lambda x: ons.logprob(x, x[:, :2].int(), rank=True)),
+            (ValueError, "0 elements of each row", lambda x: ons.logprob(x, x[:, :0].int())),
+            (TypeError, "expected the indices of elements", lambda x: ons.logprob(x, x[:, 0])),
             (ValueError, "z_loss is inf", lambda x: ons.cross_entropy(x, x[0].int(), 0, z_loss=math.inf)),
         ],
     )
