@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from . import _core
-from ._losses import _prepared
+from ._losses import _operator_for, _prepared
 from ._topk import TopK
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def logprob(
     ------
     IndexError
         An index on the CPU is no element's. On a GPU its log-probability is NaN and its rank is -1, since an
-        exception would have to wait for the GPU.
+        exception would have to wait for the GPU. So it is inside jax.jit too.
     ValueError
         The shape of index does not fit, rank is wanted for several elements of each row, topk is out of its
         range, or the arrays are on different devices.
@@ -134,9 +134,22 @@ def logprob(
     """
     if getattr(logits, "requires_grad", False):
         raise RuntimeError("logits requires grad, and logprob has no gradient: pass logits.detach()")
-    of_index = _prepared("index", index, ("int64", "int32"))
     if operator.index(topk) < 0:
         raise ValueError(f"topk is {topk}: expected at least 0")
+    if by := _operator_for("logprob", logits, index):
+        return by(
+            logits,
+            index,
+            axis,
+            entropy=entropy,
+            lse=lse,
+            argmax=argmax,
+            rank=rank,
+            topk=topk,
+            stream=stream,
+            num_threads=num_threads,
+        )
+    of_index = _prepared("index", index, ("int64", "int32"))
     found = _core.logprob(
         logits, of_index, operator.index(axis), entropy, lse, argmax, rank, False, stream, num_threads
     )[:5]
