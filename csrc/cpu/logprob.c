@@ -58,7 +58,8 @@ typedef struct {
     double all, slope;
 } row_gradient;
 
-/* Functions for both types of arithmetic. */
+/* Functions for both types of arithmetic. The shortest loops are unrolled. Otherwise they take up
+ * to a fifth longer if the compiler puts them across two cache lines. */
 #define FOR_TYPE(T, name)                                                                          \
     /* x - m, and a number whose softmax is 0 for -inf. gcc makes vectors of this form. */         \
     static void subtract_##name(void *restrict to, const void *from, double m, int64_t n) {        \
@@ -72,7 +73,7 @@ typedef struct {
     static int64_t count_above_##name(const void *from, double than, int64_t n) {                  \
         const T *x = from, chosen = (T)than;                                                       \
         int count = 0; /* of one tile */                                                           \
-        for (int64_t k = 0; k < n; k++) count += x[k] > chosen;                                    \
+        _Pragma("GCC unroll 4") for (int64_t k = 0; k < n; k++) count += x[k] > chosen;            \
         return count;                                                                              \
     }                                                                                              \
     static int64_t first_of_##name(const void *from, double m, int64_t n) {                        \
@@ -85,7 +86,7 @@ typedef struct {
     static void multiply_##name(void *restrict p, const void *apart, row_gradient by, int64_t n) { \
         const T *of = apart, all = (T)by.all, slope = (T)by.slope;                                 \
         T *y = p;                                                                                  \
-        for (int64_t k = 0; k < n; k++) y[k] *= all - slope * of[k];                               \
+        _Pragma("GCC unroll 4") for (int64_t k = 0; k < n; k++) y[k] *= all - slope * of[k];       \
     }
 FOR_TYPE(float, f32)
 FOR_TYPE(double, f64)
