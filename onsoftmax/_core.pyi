@@ -47,6 +47,11 @@ PACKED_VALUES: int
 XLA_LOG: int
 XLA_SORTED: int
 XLA_SUMS: int
+XLA_ENTROPY: int
+XLA_LSE: int
+XLA_ARGMAX: int
+XLA_RANK: int
+XLA_MOMENTS: int
 DTYPES: tuple[str, ...]
 
 @final

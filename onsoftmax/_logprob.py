@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from . import _core
-from ._losses import _prepared
+from ._losses import _operator_for, _prepared
 from ._topk import TopK
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def logprob(
     Nothing of the logits' size is written.
 
     torch's gradients flow to the logits from the log-probabilities, the entropy, the lse and the values of
-    topk. torch has second derivatives too. No gradient flows from argmax, rank and the indices of topk. The
+    topk. torch has second derivatives too. A JAX tracer goes to onsoftmax.jax.logprob, which has first
+    derivatives only. No gradient flows from argmax, rank and the indices of topk. The
     backward step reads the logits once and writes their gradient once. topk has a backward step of its own.
 
     Parameters
@@ -121,7 +122,7 @@ def logprob(
     ------
     IndexError
         An index on the CPU is no element's. On a GPU its log-probability is NaN and its rank is -1, since an
-        exception would have to wait for the GPU.
+        exception would have to wait for the GPU. So it is inside jax.jit too.
     ValueError
         The shape of index does not fit, rank is wanted for several elements of each row, topk is out of its
         range, or the arrays are on different devices.

@@ -20,10 +20,11 @@ try:
 except ImportError as error:
     raise ImportError("onsoftmax.jax needs JAX 0.5 or later: pip install jax") from error
 
-from ._jax import losses, operators, ranks
+from ._jax import logprobs, losses, operators, ranks
 from ._jax.arguments import check_parts, refuse, take
 from ._jax.types import parted
 from ._libraries.jax import jax_floating
+from ._logprob import LogProb
 from ._losses import _Terms
 from ._topk import TopK
 
@@ -38,6 +39,7 @@ __all__ = [
     "cross_entropy_with_grad",
     "log_softmax",
     "log_softmax_backward",
+    "logprob",
     "logsumexp",
     "softmax",
     "softmax_backward",
@@ -297,6 +299,60 @@ def cross_entropy_with_grad(
     return (loss, gradient, lse) if return_lse else (loss, gradient)
 
 
+def logprob(
+    logits: ArrayLike,
+    index: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    entropy: bool = False,
+    lse: bool = False,
+    argmax: bool = False,
+    rank: bool = False,
+    topk: int = 0,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Any:
+    """onsoftmax.logprob as a call that JAX compiles into a program, on the CPU or a GPU.
+
+    Parameters
+    ----------
+    logits : jax.Array or tracer, of at least one dimension
+        As `softmax` takes its array. Gradients flow to the logits.
+    index, axis, entropy, lse, argmax, rank, topk
+        As onsoftmax.logprob takes them. `index` may be a tracer too.
+    stream, num_threads
+        As `softmax` takes them.
+
+    Returns
+    -------
+    jax.Array or LogProb
+        As from onsoftmax.logprob, with the same bits. argmax and rank are int32 unless jax_enable_x64 is on.
+        If an index is no element's, its log-probability and the gradient of its row are NaN, and its rank is
+        -1, also on the CPU.
+
+    Raises
+    ------
+    ValueError, TypeError, AxisError
+        As onsoftmax.logprob, when the call is traced.
+
+    Notes
+    -----
+    Gradients flow from the log-probabilities, the entropy, the lse and the values of topk. The first three
+    are differentiable once in reverse mode. JAX keeps the logits, the index and 24 bytes a row for the
+    backward step. This step is one call, which reads the logits and writes the gradient. topk is a call of
+    softmax_topk. vmap turns all mapped calls into one call.
+    """
+    found = logprobs.logprob(logits, index, axis, entropy, lse, argmax, rank, stream, num_threads)
+    if not (entropy or lse or argmax or rank or topk):
+        return found[0]
+    largest = None
+    if topk:
+        dtype = found[0].dtype.name
+        largest = softmax_topk(logits, topk, axis, log=True, dtype=dtype, num_threads=num_threads)
+    return LogProb(*found, largest)
+
+
 def _of_rows(
     operation: str, array: Any, axis: Any, method: str, dtype: Any, out: Any, where: Any, scale: Any,
     stream: Any, num_threads: Any, axis_name: Hashable,
@@ -334,4 +390,5 @@ OPERATORS = {
     "log_softmax_backward": log_softmax_backward,
     "cross_entropy": cross_entropy,
     "cross_entropy_with_grad": cross_entropy_with_grad,
+    "logprob": logprob,
 }

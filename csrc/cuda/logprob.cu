@@ -142,10 +142,11 @@ class warps_of_row {
     const int blocks;
 };
 
-/* The results of a row. A warp calls it. `first`: the first chosen element, if it is one. */
+/* The results of a row. A warp calls it. `first`: the first chosen element, which
+ * is NaN if it is no element (`is_element`). */
 template <typename Rows, typename Index, typename Row, typename Real>
 __device__ inline void write_results(const typename Rows::arguments &args, const ons_logprob &of,
-                                     Index index, const Row &row, Real first,
+                                     Index index, const Row &row, bool is_element, Real first,
                                      const moments<Real> &all) {
     const int lane = threadIdx.x % WARP;
     const int64_t number = args.first_row + index;
@@ -156,7 +157,7 @@ __device__ inline void write_results(const typename Rows::arguments &args, const
         if (i > 0)
             first = element_at<Rows>(args, index, read_index(of, number, i).value(of, args.N));
         set_real<Real>(of.chosen, number * of.count + i, (first - all.m) - log_d);
-        if (of.rank && i == 0) of.rank[number] = isnan(first) ? -1 : all.above;
+        if (of.rank && i == 0) of.rank[number] = is_element ? all.above : -1;
     }
     if (of.argmax) {
         const int64_t largest = first_of<CHUNKS<Real>>(row, all.tile, all.m);
@@ -191,7 +192,8 @@ __global__ void __launch_bounds__(THREADS<Rows>, BLOCKS<Rows>)
     });
     if (!of.rank && warps.is_first()) chosen = element_at<Rows>(args, index, at.value(of, args.N));
     const moments<Real> all = warps.merge(so_far.rounded(), of.rank);
-    if (warps.is_first()) write_results<Rows>(args, of, index, row, chosen, all);
+    if (warps.is_first())
+        write_results<Rows>(args, of, index, row, at.value(of, args.N) >= 0, chosen, all);
 }
 
 ons_status launch_logprob(const launch_request &request) {

@@ -262,6 +262,11 @@ static int add_constants(PyObject *module) {
         {"XLA_LOG", ONS_XLA_LOG},
         {"XLA_SORTED", ONS_XLA_SORTED},
         {"XLA_SUMS", ONS_XLA_SUMS},
+        {"XLA_ENTROPY", ONS_XLA_ENTROPY},
+        {"XLA_LSE", ONS_XLA_LSE},
+        {"XLA_ARGMAX", ONS_XLA_ARGMAX},
+        {"XLA_RANK", ONS_XLA_RANK},
+        {"XLA_MOMENTS", ONS_XLA_MOMENTS},
     };
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) return -1;

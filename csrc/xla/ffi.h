@@ -2,6 +2,7 @@
 #ifndef ONS_XLA_FFI_H
 #define ONS_XLA_FFI_H
 
+#include "../api/logprob.h"
 #include "../api/loss_parts.h"
 #include "../api/packed.h"
 #include "abi.h"
@@ -11,16 +12,26 @@
 xla_error *ons_xla_on_cpu(xla_frame *frame);
 xla_error *ons_xla_on_cuda(xla_frame *frame);
 
-/* Bits of the attribute `flags`: log and sorted of an operation that selects, and
- * ons_problem.sums. */
-enum { ONS_XLA_LOG = 1, ONS_XLA_SORTED = 2, ONS_XLA_SUMS = 4 };
+/* Bits of the attribute `flags`: log and sorted of an operation that selects; ons_problem.sums; the
+ * results of log-probabilities. */
+enum {
+    ONS_XLA_LOG = 1,
+    ONS_XLA_SORTED = 2,
+    ONS_XLA_SUMS = 4,
+    ONS_XLA_ENTROPY = 8,
+    ONS_XLA_LSE = 16,
+    ONS_XLA_ARGMAX = 32,
+    ONS_XLA_RANK = 64,
+    ONS_XLA_MOMENTS = 128
+};
 
 /* A call: states to merge, or a problem without its device and stream. */
 typedef struct {
     bool merges;
     ons_merging merging;
     ons_problem problem;
-    ons_loss terms; /* of a loss */
+    ons_loss terms;      /* of a loss */
+    ons_logprob logprob; /* of log-probabilities: problem.logprob points to it */
     ons_method method;
     int threads;
     double *scale; /* a copy for the problem, to be freed; or NULL */

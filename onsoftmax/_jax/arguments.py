@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import jax
@@ -102,6 +103,19 @@ def take(
     )
     scale = None if number else _as_scale(scale)
     return *aligned(x, _of_all_dimensions(where, x), _of_all_dimensions(scale, x)), call
+
+
+def take_logits(logits: Array, axis: int, num_threads: int | None) -> tuple[Array, Call]:
+    """Logits as the operators take them. The call's dtype is the type of real numbers for each row."""
+    if np.ndim(logits) == 0:
+        raise ValueError("logits has shape (): expected at least one dimension")
+    x, _, _, call = take("logsumexp", logits, operator.index(axis), "auto", None, None, 1.0, num_threads)
+    return x, call._replace(dtype=jnp.dtype("float64" if x.dtype == np.float64 else "float32"))
+
+
+def check_shape(name: str, array: Array, expected: tuple[int, ...]) -> None:
+    if array.shape != expected:
+        raise ValueError(f"{name} has shape {array.shape}: expected {expected}")
 
 
 def _as_scale(scale: Array) -> Array:

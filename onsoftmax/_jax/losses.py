@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 
 from .._losses import _prepared, _Terms
-from .arguments import refuse, take
+from .arguments import check_shape, refuse, take_logits
+from .mapping import in_one_call
 from .operators import Call, run
 from .types import aligned, result
 
@@ -34,11 +34,8 @@ class Loss(NamedTuple):
 def _run(loss: Loss, gradient: bool, *arrays: Array) -> tuple[Array, ...]:
     """The losses and the logsumexp of the rows. With `gradient`, the gradient comes first.
 
-    The arrays are the logits, the targets, the weights of the classes, and the gradients of the losses.
-    vmap adds a dimension in front of all arrays but the weights. Logits that it does not map have length 1
-    there."""
+    The arrays are the logits, the targets, the weights of the classes, and the gradients of the losses."""
 
-    @custom_vmap  # type: ignore[untyped-decorator]
     def call(*arrays: Array) -> tuple[Array, ...]:
         x, target = arrays[:2]
         of_rows = result(target.shape, loss.call.dtype, x)
@@ -53,21 +50,7 @@ def _run(loss: Loss, gradient: bool, *arrays: Array) -> tuple[Array, ...]:
         )
         return found
 
-    @call.def_vmap  # type: ignore[untyped-decorator]
-    def map_all(size: int, mapped: list[bool | None], *arrays: Array) -> Any:
-        whole = [
-            each if each is None or is_mapped else jnp.broadcast_to(each, (size, *each.shape))
-            for each, is_mapped in zip(arrays, mapped, strict=True)
-        ]
-        if mapped[2]:  # the call takes the same weights for all rows
-            found = jax.lax.map(lambda each: _run(loss, gradient, *each), whole)
-        else:
-            x = arrays[0] if mapped[0] else arrays[0][None]
-            found = _run(loss, gradient, x, whole[1], arrays[2], whole[3])
-        return found, (True,) * len(found)
-
-    found: tuple[Array, ...] = call(*arrays)
-    return found
+    return in_one_call(call, *arrays, shared=2)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -87,26 +70,18 @@ def _rows_backward(loss: Loss, kept: Any, grads: tuple[Array, Array]) -> Any:
 _rows.defvjp(_rows_forward, _rows_backward)
 
 
-def _check_shape(name: str, array: Array, expected: tuple[int, ...]) -> None:
-    if array.shape != expected:
-        raise ValueError(f"{name} has shape {array.shape}: expected {expected}")
-
-
 def _take(terms: _Terms, logits: Any, target: Any) -> tuple[Loss, Array, Array, Array | None]:
     """The arguments as the calls take them."""
     refuse(None, terms.stream)
-    if np.ndim(logits) == 0:
-        raise ValueError("logits has shape (): expected at least one dimension")
-    x, _, _, call = take("logsumexp", logits, terms.axis, "auto", None, None, 1.0, terms.num_threads)
+    x, call = take_logits(logits, terms.axis, terms.num_threads)
     (axis,) = call.axes
-    real = "float64" if x.dtype == np.float64 else "float32"
     target = jnp.expand_dims(jnp.asarray(_prepared("target", target, ("int64", "int32"))), axis)
-    _check_shape("target", target.squeeze(axis), (*x.shape[:axis], *x.shape[x.ndim + axis + 1 :]))
+    check_shape("target", target.squeeze(axis), (*x.shape[:axis], *x.shape[x.ndim + axis + 1 :]))
     weight = terms.weight
     if weight is not None:
-        weight = jax.lax.stop_gradient(jnp.asarray(_prepared("weight", weight, (real,))))
-        _check_shape("weight", weight, (x.shape[axis],))
-    loss = Loss(call._replace(dtype=jnp.dtype(real)), terms.ignore_index, terms.label_smoothing, terms.z_loss)
+        weight = jax.lax.stop_gradient(jnp.asarray(_prepared("weight", weight, (call.dtype.name,))))
+        check_shape("weight", weight, (x.shape[axis],))
+    loss = Loss(call, terms.ignore_index, terms.label_smoothing, terms.z_loss)
     return loss, *aligned(x, target, weight)
 
 

@@ -159,6 +159,33 @@ def test_losses(shape, dtype):
     assert_near(mean, ons.cross_entropy_with_grad(x, target), 1e-2 if x.dtype != "float32" else 1e-5)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(64, 500), (3, 50257)])
+def test_log_probabilities(shape, dtype):
+    x = array(*shape, dtype=dtype)
+    index = jax.random.randint(jax.random.key(2), shape[:1], 0, shape[1])
+    call = functools.partial(ons.logprob, entropy=True, lse=True, argmax=True, rank=True)
+    made, outside = jax.jit(call)(x, index), call(x, index)
+    assert same(made[:3], outside[:3])
+    assert np.array_equal(made.argmax, outside.argmax) and np.array_equal(made.rank, outside.rank)
+    wrong = jax.jit(call)(x, index.at[0].set(shape[1]).at[1].set(-1))
+    assert jnp.isnan(wrong.logprob[:2]).all() and (wrong.rank[:2] == -1).all()
+    assert same((wrong.entropy, wrong.argmax, wrong.rank[2:]), (made.entropy, made.argmax, made.rank[2:]))
+
+    def total(found):
+        return found.logprob.sum() - 0.01 * found.entropy.sum() + found.lse.sum()
+
+    def expected(x):
+        logs = jax.nn.log_softmax(x.astype("float32"))
+        chosen, entropy = jnp.take_along_axis(logs, index[:, None], -1), -(jnp.exp(logs) * logs).sum()
+        return chosen.sum() - 0.01 * entropy + jax.nn.logsumexp(x.astype("float32"), -1).sum()
+
+    gradient = jax.grad(lambda x: total(call(x, index)))
+    assert_near(jax.jit(gradient)(x), jax.grad(expected)(x), 1e-2 if x.dtype != "float32" else 1e-5)
+    mapped = jax.vmap(jax.grad(lambda x, index: total(call(x, index))))(x, index)
+    assert same(jax.jit(gradient)(x), mapped)
+
+
 CUT = """
 import jax, jax.numpy as jnp, numpy as np, onsoftmax as ons
 from onsoftmax import jax as ons_jax

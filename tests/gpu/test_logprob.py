@@ -117,7 +117,7 @@ def test_edges(dtype, N):
     x[3, 5] = torch.inf
     x[4] = -torch.inf
     x[5, 5] = -torch.inf
-    index = torch.tensor([N, -1, 0, 0, 0, 5], device=DEVICE)
+    index = torch.tensor([N, -1, 3, 0, 0, 5], device=DEVICE)
     found = ons.logprob(x, index, entropy=True, lse=True, argmax=True, rank=True)
     assert torch.isnan(found.logprob[:5]).all() and found.logprob[5] == -torch.inf
     assert found.rank.tolist() == [-1, -1, 0, 1, 0, N - 1]

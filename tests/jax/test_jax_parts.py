@@ -47,6 +47,15 @@ for check in (True, False):
     assert np.array_equal(jax.jit(cut)(x, target, weight), of_rows(x, target, weight=weight))
     made = jax.jit(jax.grad(lambda x: cut(x, target, weight).sum()))(x)
     near(made, ons.cross_entropy_with_grad(x, target, weight=weight, reduction="sum")[1])
+    # and their log-probabilities
+    def reals(x, target):
+        return jnp.stack(ons.logprob(x, target, entropy=True, lse=True)[:3], -1)
+    cut = jax.shard_map(
+        reals, mesh=mesh(4), in_specs=(P("i"), P("i")), out_specs=P("i"), check_vma=check
+    )
+    assert np.array_equal(jax.jit(cut)(x, target), reals(x, target))
+    made, right = (jax.jit(jax.grad(lambda x: jnp.sin(f(x, target)).sum()))(x) for f in (cut, reals))
+    assert np.array_equal(made, right)
 # XLA partitions the program by itself
 spread = jax.device_put(x, jax.sharding.NamedSharding(mesh(4), P("i")))
 assert np.array_equal(jax.jit(ons.softmax)(spread), ons.softmax(x))

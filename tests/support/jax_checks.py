@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from support import same_bits
 
 import onsoftmax as ons
@@ -40,3 +41,13 @@ def ours(operation, x, axis=-1, **given):
 def assert_near(a, b, tolerance=1e-5):
     for p, q in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_allclose(np.asarray(p, np.float64), np.asarray(q, np.float64), tolerance, tolerance)
+
+
+def refusals(function, x):
+    """The texts of the errors that function(x) raises outside of jax.jit and inside."""
+    texts = []
+    for call in (function, jax.jit(function)):
+        with pytest.raises(Exception) as caught:
+            call(x)
+        texts.append(str(caught.value))
+    return texts

@@ -150,7 +150,8 @@ ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *
     if (plan->workspace_bytes > 0) memset(workspace, 255, (size_t)plan->workspace_bytes);
     here.device = ONS_CPU;
     ons_machine machine = ons_this_machine(1);
-    if (ons_operations[here.operation].loss && !here.operand[ONS_STATISTIC].data) {
+    if (ons_operations[here.operation].loss && here.operation != ONS_OPERATION_logprob &&
+        !here.operand[ONS_STATISTIC].data) {
         /* a kernel that finds the pairs too */
         ons_loss_parts parts = {
             .problem = here, .terms = *problem->loss, .mean = problem->loss->divisor};

@@ -187,6 +187,40 @@ def check_losses():
         assert XLA(refuses=True).call([X, target, weight], [gradient, loss, lse], **given) == 77
 
 
+def check_log_probabilities():
+    """One run for all results, and one for the gradient. Integers and moments come as words."""
+    index = (np.arange(12, dtype=np.int32) % 5).reshape(3, 4, 1, 1)
+    index[2, 3] = 5  # no element's
+    results = [np.empty((3, 4, 1, 1), np.float32) for _ in range(3)]
+    argmax, rank = np.empty((2, 3, 4, 1, 2), np.uint32)
+    moments = np.empty(12 * 6, np.uint32)
+    runs = asked("runs", ctypes.c_long).value
+    made = [*results, argmax, rank, moments]
+    xla, given = XLA(), {"operation": "logprob", "operands": "xt", "flags": np.int32(8 + 16 + 32 + 64 + 128)}
+    assert xla.call([X, index], made, **given) is None
+    assert xla.allocated == 0 and asked("stream", POINTER).value == STREAM
+    valid = index[..., 0, 0].clip(0, 4)
+    expected = ons.logprob(X, valid, entropy=True, lse=True, argmax=True, rank=True)
+    expected.logprob[2, 3], expected.rank[2, 3] = np.nan, -1
+    for found, right in zip(
+        (*results, argmax.view(np.int64), rank.view(np.int64)), expected[:5], strict=True
+    ):
+        assert np.array_equal(found.reshape(3, 4), right, equal_nan=True)
+    gradient, grads = np.empty_like(X), [np.full((3, 4, 1, 1), by, np.float32) for by in (1, 2, 3)]
+    given = {"operation": "logprob_backward", "operands": "xtpghl"}
+    assert xla.call([X, index, moments, *grads], [gradient], **given) is None
+    assert asked("runs", ctypes.c_long).value == runs + 2
+    right = _core.logprob_backward(
+        X, valid, -1, moments.view(np.float64), *(each[..., 0, 0] for each in grads), None, None
+    )
+    right[2, 3] = np.nan
+    assert np.array_equal(gradient, right, equal_nan=True)
+    empty, index = np.empty((2, 0), np.float32), np.zeros((2, 1, 1), np.int32)
+    chosen = np.zeros((2, 1, 1), np.float32)
+    assert XLA().call([empty, index], [chosen], operation="logprob", operands="xt") is None
+    assert np.isnan(chosen).all()
+
+
 def check_batch_invariant():
     """The setting counts when a compiled program runs."""
 
@@ -238,6 +272,7 @@ def check_other_frames():
 check_the_stream_and_the_gpu()
 check_scratch()
 check_losses()
+check_log_probabilities()
 check_batch_invariant()
 check_states_of_parts()
 check_other_frames()
