@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from . import _core
-from ._losses import _operator_for, _prepared
+from ._losses import _prepared
 from ._topk import TopK
 
 if TYPE_CHECKING:
