@@ -1,4 +1,4 @@
-"""Cross-entropy and log-probabilities on a CUDA GPU beside torch, TRL, QuACK, Liger and a copy.
+"""Losses and log-probabilities on a CUDA GPU beside torch, torch.compile, TRL, QuACK, Liger and a copy.
 
     python benchmarks/gpu_losses.py                                  # all parts, about five minutes
     python benchmarks/gpu_losses.py --quick                          # a minute

@@ -1,10 +1,10 @@
 """Trains the head of a small language model on generated text, in torch and in JAX, without an array of
-log-probabilities. Both have the losses of torch's own cross_entropy.
+log-probabilities. The losses agree with torch's cross_entropy to 1e-5.
 
     python examples/language_model_head.py
 
 In torch the logits become their gradient (`in_place=True`). So the step needs no array beside them. At the
-end, one read of the logits gives the log-probability of each next word and the entropy of each prediction.
+end, one call gives the log-probability of each next word and the entropy of each prediction.
 """
 
 import sys

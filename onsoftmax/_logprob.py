@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LogProb(NamedTuple):
-    """The result of logprob if more than the log-probabilities is wanted. What is not wanted is None."""
+    """The result of logprob if more than log-probabilities is wanted. Fields that are not wanted are None."""
 
     logprob: Any
     """The log-probabilities, in the shape of index."""
@@ -78,8 +78,8 @@ def logprob(
 ) -> Any:
     """The log-probability of one element of each row, or of several: logits[index] - logsumexp(logits).
 
-    The row is read once, whatever is wanted of entropy, lse, argmax and rank. topk reads it once more.
-    Nothing of the logits' size is written.
+    A GPU reads each row once for the log-probabilities, entropy, lse, argmax and rank. A CPU walks over it
+    once more for entropy, argmax or rank. topk needs one more read. No array of the logits' size is written.
 
     torch's gradients flow to the logits from the log-probabilities, the entropy, the lse and the values of
     topk. torch has second derivatives too. A JAX tracer goes to onsoftmax.jax.logprob, which has first
@@ -122,7 +122,7 @@ def logprob(
     ------
     IndexError
         An index on the CPU is no element's. On a GPU its log-probability is NaN and its rank is -1, since an
-        exception would have to wait for the GPU. So it is inside jax.jit too.
+        exception would have to wait for the GPU. The same holds inside jax.jit.
     ValueError
         The shape of index does not fit, rank is wanted for several elements of each row, topk is out of its
         range, or the arrays are on different devices.

@@ -181,7 +181,7 @@ def cross_entropy(
 
     Names and meaning are as in torch.nn.functional.cross_entropy with class indices. But the classes lie
     along `axis`, the last one by default, and z_loss is not in torch. The logits are read once, or twice with
-    label_smoothing. Nothing of their size is written.
+    label_smoothing. No array of that size is written.
 
     torch's and JAX's gradients flow to the logits. torch has second derivatives too. A JAX tracer goes to
     onsoftmax.jax.cross_entropy.
@@ -316,7 +316,8 @@ def cross_entropy_with_grad(
 ) -> Any:
     """The loss of cross_entropy, and its gradient with respect to the logits.
 
-    The gradient is that of the returned loss. With reduction="none" it is the gradient of the losses' sum.
+    The gradient is the gradient of the returned loss. With reduction="none" it is the gradient of the sum
+    of the losses.
 
     Parameters
     ----------

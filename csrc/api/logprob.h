@@ -7,11 +7,13 @@
  *     log p[i]  = (x[i] - m) - log(d)
  *     entropy   = log(d) - w / d
  *
- * All terms of w have one sign, and so have both terms of the entropy: nothing cancels. With the
- * gradients g[i] of the log-probabilities, h of the entropy and l of the logsumexp, the gradient
- * of the logits is
+ * No term of w is positive, so both terms of the entropy are at least 0, and nothing cancels. Let
+ * g[i], h and l be the gradients of log p[i], the entropy and the logsumexp. Then the gradient of a
+ * logit x is
  *
- *     (l - sum(g) - h ((x - m) - w / d)) p, and g[i] more at each i */
+ *     (l - sum(g) - h ((x - m) - w / d)) p
+ *
+ * and each chosen element i has g[i] added. */
 #ifndef ONS_LOGPROB_H
 #define ONS_LOGPROB_H
 
@@ -19,21 +21,22 @@
 #include "state.h"
 
 /* What is read and written beside x and y. Arrays have an entry for each row, in the order of the
- * rows, without gaps; index, chosen and rank have `count` entries. A real array has the
- * arithmetic's type. NULL: not given, or not wanted. */
+ * rows, without gaps. index, chosen and of_chosen have `count` entries for each row. A real array
+ * has the arithmetic's type. NULL: not given, or not wanted. */
 typedef struct ons_logprob {
     const void *index;          /* the elements of each row: int64 if wide_index, else int32 */
-    int64_t count;              /* of each row */
+    int64_t count;              /* of indices for each row */
     bool wide_index, in_double; /* in_double: real arrays are of double, else of float */
     void *chosen;               /* real: the log-probabilities of these elements */
     void *entropy, *lse;        /* real */
     int64_t *argmax;            /* the first of the largest elements, or the first NaN */
     int64_t *rank;              /* how many elements are larger than the first chosen one */
-    double *moments; /* the ons_pair of each row, then w / d of each row if entropy is wanted */
+    double *moments; /* the pairs of all rows, then w / d of all rows. On the CPU w / d is valid
+                      * only if entropy is wanted */
     const void *of_chosen, *of_entropy, *of_lse; /* real: the gradients */
 } ons_logprob;
 
-enum { ONS_MOMENTS = 3 };
+enum { ONS_MOMENTS = 3 }; /* doubles a row */
 
 /* The pair of a sum d that is relative to e^m. */
 ONS_INLINE ons_pair ons_pair_of_sum(double m, double d) {

@@ -23,7 +23,7 @@ constexpr int THREADS<contiguous_rows<any_16_bit, alignment::ALL>> = LOGPROB_THR
 template <>
 constexpr int BLOCKS<contiguous_rows<any_16_bit, alignment::ALL>> = 2;
 
-/* Index number i of a row, as it lies in memory. Nothing waits for it yet. */
+/* Loads index i of a row. value() waits for the load; the constructor does not. */
 struct read_index {
     int low, high;
 
@@ -32,7 +32,7 @@ struct read_index {
         low = at[0];
         if (of.wide_index) high = at[1];
     }
-    /* -1 if it is no element's. */
+    /* The index, or -1 if it is out of range. */
     __device__ int64_t value(const ons_logprob &of, int64_t N) const {
         const int64_t index =
             of.wide_index ? (int64_t)((uint64_t)high << 32 | (unsigned)low) : (int64_t)low;
@@ -40,7 +40,7 @@ struct read_index {
     }
 };
 
-/* Element j of a row of this launch; NaN for j = -1. */
+/* Reads element j of a row of this launch. */
 template <typename Rows>
 struct elements {
     template <typename Index>
@@ -65,7 +65,7 @@ __device__ inline auto element_at(const typename Rows::arguments &args, Index ro
     return j < 0 ? arithmetic<typename Rows::Real>::nan() : elements<Rows>::at(args, row, j);
 }
 
-/* The first element of a warp's tile that is m. A warp calls it. */
+/* Returns the index of the first element of a tile that equals m. All lanes of the warp call it. */
 template <int K, typename Row, typename Real>
 __device__ inline int64_t first_of(const Row &row, int tile, Real m) {
     constexpr int V = Row::V;
@@ -85,8 +85,8 @@ __device__ inline void set_real(void *array, int64_t at, double value) {
     if (array) ((Real *)array)[at] = (Real)value;
 }
 
-/* Merges the moments of all warps that share a row, in the order of the warps. Returns them in the
- * first of these warps. Other warps return their own. */
+/* Merges the moments of all warps that share a row, in a fixed order. The first of these warps gets
+ * the result. The others get their own moments back. */
 template <typename Real>
 class warps_of_row {
    public:

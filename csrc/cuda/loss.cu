@@ -1,6 +1,7 @@
 /* loss.cu - computes the loss of each row from its pair, and its gradient (api/loss.h).
  *
- * losses: a thread takes a row, and reads one element of it. One block then adds up all rows.
+ * losses: a thread takes a row, and reads one element of it. One block,
+ * or one cluster, then adds up the losses.
  * loss_gradient: blocks share a row in parts, as in split.cu. Moves 1 read + 1 write of N. */
 #include <climits>
 
@@ -34,14 +35,15 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
     });
 }
 
-/* Some blocks of a cluster add up what all rows have, from sm_90 on. Else it is one block. */
+/* On sm_90 and later, a cluster of REDUCE_BLOCKS blocks adds up many rows. Otherwise one block
+ * does. */
 constexpr int REDUCE_THREADS = 1024, REDUCE_BLOCKS = 8, ROWS_A_THREAD = 8;
 
 struct sums_of_rows {
     double losses, weights;
 };
 
-/* The sum of a number of each thread, in a fixed order, in the first warp. */
+/* Adds one number from each thread in a fixed order. The first warp gets the sum. */
 __device__ inline double sum_of_block(double mine) {
     __shared__ double warps[REDUCE_THREADS / WARP];
     mine = sum_over_lanes<WARP>(mine);
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
     if (blocks.merge(sums)) *loss.divisor = sums.weights;
 }
 
-/* The sum of the losses, or their mean. `finds_divisor`: its divisor is not known yet. */
+/* The sum of the losses, or their mean. `finds_divisor`: the kernel also computes the divisor. */
 __global__ void __launch_bounds__(REDUCE_THREADS)
     reduced_loss_kernel(int64_t rows, int64_t N, bool finds_divisor,
                         const __grid_constant__ ons_loss loss) {
@@ -235,7 +237,8 @@ ons_status launch_loss_gradient(const launch_request &request) {
     return with_general<row_shaped>(request, launch_with);
 }
 
-/* ------- A gradient times the gradient of its loss, which is 1 in most programs ------- */
+/* ------- Multiplies the gradient of the logits by the gradient of the loss. Most programs have 1
+ * there, and then nothing is read ------- */
 
 template <typename X>
 __global__ void __launch_bounds__(PASS_THREADS)

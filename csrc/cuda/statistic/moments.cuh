@@ -1,10 +1,10 @@
 /* moments.cuh - the moments (m, d, w) of a row or of a part (api/logprob.h), the place of its
  * largest element, and the number of elements above a given one, all from one read.
  *
- * Unlike in a state, d and w are relative to m itself: w needs x - m, and then e^(x - m) costs two
- * instructions more. The rounding of x - m and of its product with log2(e) is at most |x - m| eps
- * in the exponent. e^(x - m) is so small where |x - m| is large that each sum has an error below
- * half an eps from it. If m grows from m to m', d and w become
+ * In a state, d is relative to a power of two. Here d and w are relative to e^m: w needs x - m
+ * anyway, so e^(x - m) costs only two more instructions. Rounding shifts the exponent by at most
+ * |x - m| eps. Terms with a large |x - m| are small, so this error stays below half an eps in each
+ * sum. If m grows from m to m', d and w become
  *
  *     e^(m - m') d,  e^(m - m') (w + d (m - m')) */
 #ifndef ONS_MOMENTS_CUH
@@ -28,12 +28,12 @@ __device__ __forceinline__ double exp_of_negative(double x) {
 template <typename Real>
 struct alignas(16) moments {
     Real m, d, w;
-    int tile; /* the first tile of a warp that has an element m */
+    int tile; /* the first of the warp's tiles that contains m */
     int64_t above;
 
     __device__ static moments empty() { return {-arithmetic<Real>::infinity(), 0, 0, INT_MAX, 0}; }
 
-    /* The same sums relative to a larger m. A part without elements keeps its zeros. */
+    /* The same sums relative to a larger m. A part whose m is -inf keeps its zeros. */
     __device__ moments relative_to(Real larger_m) const {
         if (m == larger_m) return *this;
         const bool is_empty = m == -arithmetic<Real>::infinity();
@@ -123,8 +123,8 @@ struct with_products {
 template <typename Real>
 class running_moments {
    public:
-    /* A tile of the warp's tile number `number`. `is_whole`: it lies in the row. `counts`: whether
-     * elements above `chosen` count. */
+    /* Adds a tile. `number` is its place among the row's tiles. `is_whole`: all of it lies in the
+     * row. `counts`: count the elements above `chosen`. */
     template <typename Tile>
     __device__ __forceinline__ void add(const Tile &of, int number, bool is_whole, bool counts,
                                         Real chosen) {
@@ -156,7 +156,7 @@ class running_moments {
         m = to;
     }
 
-    /* The sum of a tile with elements -inf, whose exponentials are 0. */
+    /* The sums of a tile that holds -inf. Each -inf adds 0. */
     template <typename Tile>
     __device__ __forceinline__ sum_and_products<Real> sum_with_infinities(const Tile &of) const {
         constexpr Real FAR = -1000; /* e^FAR is 0 */
