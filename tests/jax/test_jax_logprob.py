@@ -24,8 +24,11 @@ WANTED = {"entropy": True, "lse": True, "argmax": True}
 ALL = {**WANTED, "rank": True, "topk": 3}
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("index", [INDEX, SEVERAL], ids=["one", "several"])
+@pytest.mark.parametrize(
+    ("index", "dtype"),
+    [(INDEX, "float16"), (SEVERAL, "bfloat16"), (INDEX, "float32")],
+    ids=["float16", "bfloat16", "float32"],
+)
 def test_exact_results(index, dtype):
     x, given = jnp.asarray(X, dtype), WANTED | {"rank": index is INDEX}
     outside = ons.logprob(x, index, **given)
@@ -49,7 +52,7 @@ def test_exact_results(index, dtype):
 
 
 def test_along_any_axis():
-    for axis in (0, 1, -1, -2):
+    for axis in (0, -2):
         x = jnp.moveaxis(jnp.asarray(X), -1, axis)
         function = functools.partial(ons.logprob, axis=axis, **ALL)
         assert same(jax.jit(function)(x, INDEX), function(x, INDEX))

@@ -113,7 +113,7 @@ if __name__ == "__main__":
     import onsoftmax
 
     generator = np.random.default_rng(0)
-    for case in range(400):
+    for case in range(200):
         kind = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16][case % 4]
         length = int(generator.choice([1, 2, 7, 8, 9, 31, 32, 33, 64, 100, 257, 1024, 2049, 5000]))
         check_random(onsoftmax, generator, kind, length, [(3,), (1,), (2, 5), ()][case % 3])

@@ -36,9 +36,17 @@ def values_and_gradient(function, x, index, axis=-1):
     return [each.detach() for each in results], gradient
 
 
-@pytest.mark.parametrize("several", [(), (1,), (3,)], ids=str)
-@pytest.mark.parametrize("axis", [-1, 0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "axis", "several"),
+    [
+        (torch.float32, -1, ()),
+        (torch.float32, 0, (3,)),
+        (torch.float64, 0, ()),
+        (torch.float64, -1, (1,)),
+        (torch.bfloat16, -1, (3,)),
+    ],
+    ids=str,
+)
 def test_beside_torch(dtype, axis, several):
     """torch's own results are in float64. Our gradient is rounded once more to 16 bits."""
     x, index = arguments(dtype, (4, 5), several=several)
