@@ -36,7 +36,7 @@ class LossCase(Case):
 
     @property
     def bytes(self) -> int:
-        """The bytes of logits and gradients that a call must move. Those of a row's results are left out."""
+        """The bytes of logits and gradients that a call must move. The results of rows do not count."""
         return self.passes(PASSES[self.part])
 
     def passes(self, count: int) -> int:

@@ -8,12 +8,11 @@ It writes docs/pictures/memory-light.svg and memory-dark.svg.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from readme_picture import INK, PICTURES
+from readme_picture import INK, PICTURES, main
 
 PANELS = {
     "loss_and_gradient": "loss and gradient",
@@ -59,15 +58,5 @@ def draw(document: dict[str, Any], dark: bool) -> Path:
     return path
 
 
-def main() -> int:
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    document = json.loads(Path(sys.argv[1]).read_text())
-    for dark in (False, True):
-        print(draw(document, dark))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(draw, __doc__))

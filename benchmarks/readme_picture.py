@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,10 @@ def draw(document: dict[str, Any], dark: bool) -> Path:
     return path
 
 
-def main() -> int:
+def main(draw: Callable[[dict[str, Any], bool], Path], help_text: str) -> int:
+    """Draws both pictures from the document that the command line names."""
     if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
+        print(help_text, file=sys.stderr)
         return 2
     document = json.loads(Path(sys.argv[1]).read_text())
     for dark in (False, True):
@@ -78,4 +80,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(draw, __doc__))

@@ -31,8 +31,8 @@ typedef struct ons_logprob {
     void *entropy, *lse;        /* real */
     int64_t *argmax;            /* the first of the largest elements, or the first NaN */
     int64_t *rank;              /* how many elements are larger than the first chosen one */
-    double *moments; /* the pairs of all rows, then w / d of all rows. On the CPU w / d is valid
-                      * only if entropy is wanted */
+    double *moments; /* first the pair of each row, then w / d of each row. The CPU computes
+                      * w / d only if entropy is wanted */
     const void *of_chosen, *of_entropy, *of_lse; /* real: the gradients */
 } ons_logprob;
 

@@ -1,6 +1,6 @@
 /* logprob.c - log-probabilities, entropy, argmax and rank of each row (api/logprob.h), and their
- * gradient. A strip's rows are added up as in online.c. What needs the softmax of a row comes from
- * a second walk over its tiles, which are then in a cache. */
+ * gradient. A strip's rows are added up as in online.c. A second walk over each
+ * row finds the mean of x - m, argmax and rank. Short rows are still in a cache then. */
 #include "logprob.h"
 
 #include "../api/logprob.h"
@@ -53,7 +53,8 @@ static ons_tile tile_of_row(ons_strip *strip, int64_t i, int64_t j, int64_t n, t
     return copy;
 }
 
-/* The gradient of x is p (all - slope (x - m)), and more at each index. */
+/* The gradient of an element x is p (all - slope (x - m)). A chosen element has its own gradient
+ * added. */
 typedef struct {
     double all, slope;
 } row_gradient;
@@ -82,7 +83,7 @@ typedef struct {
             if (x[k] == largest || (isnan(m) && isnan(x[k]))) return k;                            \
         return -1;                                                                                 \
     }                                                                                              \
-    /* p becomes the gradient, without what indices have more */                                   \
+    /* Turns p into the gradient, without the own gradients of the chosen elements. */             \
     static void multiply_##name(void *restrict p, const void *apart, row_gradient by, int64_t n) { \
         const T *of = apart, all = (T)by.all, slope = (T)by.slope;                                 \
         T *y = p;                                                                                  \
@@ -92,7 +93,7 @@ FOR_TYPE(float, f32)
 FOR_TYPE(double, f64)
 #define OF_TYPE(wide, name, ...) ((wide) ? name##_f64(__VA_ARGS__) : name##_f32(__VA_ARGS__))
 
-/* Index number k of a row; -1 if it is no element's. */
+/* Index number k of a row, or -1 if it is out of range. */
 static int64_t index_of(const ons_logprob *of, int64_t row, int64_t k, int64_t N) {
     const int64_t at = row * of->count + k;
     const int64_t index =

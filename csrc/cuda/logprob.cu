@@ -215,7 +215,8 @@ __device__ inline Real real_at(const void *array, int64_t at) {
     return array ? ((const Real *)array)[at] : 0;
 }
 
-/* The gradient of x is p (all - slope (x - m)), and more at each index. */
+/* The gradient of an element x is p (all - slope (x - m)). A chosen element has its own gradient
+ * added. */
 template <typename Real>
 struct gradient_of_logprob {
     const ons_logprob &of;

@@ -134,16 +134,6 @@ const char ons_loss_doc[] =
     "gaps, weight and grad_loss in the arithmetic's type. grad_out: None for no gradient, True\n"
     "for a new array, or the array that receives it. reduction: 0 none, 1 sum, 2 mean.";
 
-/* Whether a GPU's array has no gaps. */
-static bool can_be_multiplied(const ons_view *view) {
-    ons_view ordered = *view;
-    ons_put_in_c_order(&ordered);
-    bool has_gaps = false;
-    for (int i = 0; i < view->ndim; i++)
-        has_gaps |= view->shape[i] > 1 && view->strides[i] != ordered.strides[i];
-    return view->device == ONS_CUDA && !has_gaps;
-}
-
 PyObject *ons_multiply_call(PyObject *self, PyObject *args) {
     ons_row_call call;
     PyObject *by, *result = NULL;
@@ -155,7 +145,7 @@ PyObject *ons_multiply_call(PyObject *self, PyObject *args) {
         ons_begin_rows(&call, self, Py_None, Py_None) < 0 || ons_take_logits(&call, -1) < 0)
         return NULL;
     const ons_view *x = &call.x;
-    if (!can_be_multiplied(x)) {
+    if (x->device == ONS_CPU || ons_has_gaps(x)) {
         result = Py_NewRef(Py_False);
     } else if ((factor = ons_take_real(&call, "grad_loss", by, &number, false)) &&
                ons_join_rows(&call) == 0) {

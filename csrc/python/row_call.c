@@ -53,17 +53,21 @@ static ons_view *new_entry(ons_row_call *call, const char *name, bool is_result)
     return &array->view;
 }
 
-static int check_no_gaps(const char *name, const ons_view *view) {
+bool ons_has_gaps(const ons_view *view) {
     ons_view ordered = *view;
+    bool has_gaps = false;
     ons_put_in_c_order(&ordered);
     for (int i = 0; i < view->ndim; i++)
-        if (view->shape[i] == 0) return 0;
+        if (view->shape[i] == 0) return false;
     for (int i = 0; i < view->ndim; i++)
-        if (view->shape[i] > 1 && view->strides[i] != ordered.strides[i]) {
-            PyErr_Format(PyExc_ValueError, "%s has gaps between its elements: expected none", name);
-            return -1;
-        }
-    return 0;
+        has_gaps |= view->shape[i] > 1 && view->strides[i] != ordered.strides[i];
+    return has_gaps;
+}
+
+static int check_no_gaps(const char *name, const ons_view *view) {
+    if (!ons_has_gaps(view)) return 0;
+    PyErr_Format(PyExc_ValueError, "%s has gaps between its elements: expected none", name);
+    return -1;
 }
 
 ons_view *ons_take_indices(ons_row_call *call, const char *name, PyObject *object, bool several) {

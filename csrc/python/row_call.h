@@ -33,6 +33,9 @@ typedef struct {
 int ons_begin_rows(ons_row_call *call, PyObject *self, PyObject *stream, PyObject *threads);
 int ons_take_logits(ons_row_call *call, int axis);
 
+/* Whether the elements of a view do not lie side by side in C order. */
+bool ons_has_gaps(const ons_view *view);
+
 /* The functions that take an array return its view, or NULL with an exception. None is an empty
  * view. */
 

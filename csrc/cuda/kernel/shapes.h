@@ -30,7 +30,7 @@ enum {
     LOGPROB_THREADS = 512,        /* most threads of a block there; they fill a multiprocessor */
     LOGPROB_THREADS_16_BIT = 384, /* the same for aligned 16-bit rows; two such blocks fill it */
     LOGPROB_WARPS = 8,            /* most warps of a block there, if rows are many */
-    LOGPROB_TILES = 8,            /* of each of these warps, if a row has so many */
+    LOGPROB_TILES = 8,            /* tiles of such a warp, if the row is long enough */
     CLUSTER_THREADS = 256,        /* most threads of a block in cluster; threads in grid */
     MIN_CLUSTER_WARPS = 4,        /* fewest warps of a block if a row has more than two blocks */
     LONG_CLUSTER_THREADS = 384,   /* most threads if 256 cannot hold a row without gaps */
