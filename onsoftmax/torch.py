@@ -39,6 +39,7 @@ try:
         typed,
         typed_as,
     )
+    from ._torch.linear import LinearCrossEntropyLoss, linear_cross_entropy
     from ._torch.losses import can_be_in_place, in_place
 except (ImportError, AttributeError) as error:
     raise ImportError(f"onsoftmax.torch needs torch 2.5 or later: this is {torch.__version__}") from error
@@ -48,8 +49,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CrossEntropyLoss",
+    "LinearCrossEntropyLoss",
     "LogSoftmax",
     "Softmax",
+    "linear_cross_entropy",
     "log_softmax",
     "log_softmax_backward",
     "logprob",

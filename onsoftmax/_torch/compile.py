@@ -28,8 +28,12 @@ def _tell(tracer: ModuleType) -> None:
         operators = importlib.import_module("onsoftmax.torch").OPERATORS
     except (ImportError, RuntimeError):  # a call that needs them says why
         return
-    for module in ("onsoftmax._losses", "onsoftmax._logprob"):  # outside of graphs they call the core
-        tracer.trace_rules.add(module)
+    # Outside of graphs they call the core.
+    for module in ("_losses", "_logprob", "_torch.linear", "_torch.chunks"):
+        tracer.trace_rules.add(f"onsoftmax.{module}")
+    for module, name in (("linear", "outside_of_graphs"), ("chunks", "times")):
+        owner = importlib.import_module(f"onsoftmax._torch.{module}")
+        setattr(owner, name, tracer.disable(getattr(owner, name)))
     package = importlib.import_module("onsoftmax")
     for name, function in operators.items():
         public = getattr(package, name)

@@ -116,7 +116,7 @@ def weights_of_rows(target: Tensor, weight: Tensor, ignore_index: int) -> tuple[
 # ---------------------------------------------------------------- in place
 
 
-def _times(gradient: Tensor, grad_loss: Tensor) -> Tensor:
+def times(gradient: Tensor, grad_loss: Tensor) -> Tensor:
     """The gradient of the loss times the loss's own gradient, in the gradient's memory. A factor of exactly 1
     costs nothing."""
     if grad_loss.ndim == 0:
@@ -147,7 +147,7 @@ class _InPlace(torch.autograd.Function):  # type: ignore[misc]  # mypy does not 
                 "in_place=False"
             )
         (gradient,) = ctx.saved_tensors
-        return None, _times(gradient, grad_loss if ctx.axis is None else grad_loss.unsqueeze(ctx.axis)), None
+        return None, times(gradient, grad_loss if ctx.axis is None else grad_loss.unsqueeze(ctx.axis)), None
 
 
 def can_be_in_place(logits: Any) -> bool:
