@@ -1,4 +1,4 @@
-"""bench_cuda.py and gpu_losses.py without a GPU: refusals, arithmetic and tables, runs with a stopwatch."""
+"""Benchmarks of GPUs without a GPU: refusals, arithmetic and tables, runs with a stopwatch."""
 
 import importlib.util
 import json
@@ -182,3 +182,19 @@ def test_losses_on_a_stopwatch(tmp_path):
     assert again.stdout in done.stdout
     assert "## loss_and_gradient: peak memory" in again.stdout
     assert "the time by invariant, divided by the time by auto" in again.stdout
+
+
+@pytest.mark.skipif(SANITIZED, reason="times nothing of C")
+def test_linear_loss_on_a_cpu(tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "linear.json"
+    script = os.path.join(BENCHMARKS, "gpu_linear_loss.py")
+    sizes = ["--tokens", "50", "--hidden", "16", "--vocabulary", "100", "--chunks", "8", "--rounds", "2"]
+    done = run_python([script, "--device", "cpu", *sizes, "--peers", "torch,chunked", "--json", path])
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(path.read_text())["figures"]
+    assert {"products", "auto", "chunk=8", "torch"} <= figures.keys()
+    assert all("ms" in figure for figure in figures.values()), figures
+    again = run_python([script, "--show", path])
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == done.stdout
