@@ -136,7 +136,7 @@ class LinearCrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # mypy
         ctx.later = reduction == "none" or x.dtype == torch.float16
         if ctx.later:
             losses, _ = layer.run((False,) * 3)
-            ctx.save_for_backward(x, weight, bias, target)
+            ctx.save_for_backward(x, weight, bias, target, terms.weight)
             ctx.given = terms, chunk
         else:
             losses, ctx.gradients = layer.run(wanted, ctx.factor)
@@ -151,7 +151,7 @@ class LinearCrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # mypy
             )
         if ctx.later:
             given = grad_loss if ctx.factor is None else grad_loss * ctx.factor
-            _, gradients = Layer(*ctx.saved_tensors, *ctx.given).run(ctx.needs_input_grad[:3], given)
+            _, gradients = Layer(*ctx.saved_tensors[:-1], *ctx.given).run(ctx.needs_input_grad[:3], given)
         else:
             gradients, ctx.gradients = ctx.gradients, None
             if gradients is None:

@@ -64,6 +64,8 @@ def _check_classes(target: Tensor, classes: int, ignore_index: int) -> None:
 def _chunk_of(chunk: Any, tokens: int, classes: int, hidden: int) -> int:
     if chunk is None:
         return tokens_of_chunk(tokens, classes, hidden)
+    if not hasattr(chunk, "__index__"):
+        raise TypeError(f"chunk is of type {type(chunk).__name__}: expected a number of tokens, or None")
     if isinstance(chunk, bool) or operator.index(chunk) < 1:
         raise ValueError(f"chunk is {chunk!r}: expected a number of tokens, at least 1, or None")
     return operator.index(chunk)

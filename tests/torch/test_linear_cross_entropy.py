@@ -275,6 +275,8 @@ def test_chunk():
         assert chunk % 256 == 0 and -(-tokens // chunk) == count, (tokens, classes, hidden, chunk)
         largest = max(tokens * hidden, classes * hidden, 2**25)
         assert chunk <= 4096 or chunk * classes <= 2 * largest + 256 * classes
+    with pytest.raises(TypeError, match="chunk is of type str: expected a number of tokens"):
+        call(*arguments(), chunk="8")
     for chunk in (0, -1, True):
         with pytest.raises(ValueError, match=r"chunk is .*: expected a number of tokens"):
             call(*arguments(), chunk=chunk)
