@@ -88,6 +88,11 @@ class _Part(NamedTuple):
         return _Whole(states, of_ranks, pairs, m, d, log_d, torch.where(m.isinf(), m, m + log_d))
 
 
+def _check_tensor(name: str, array: Any) -> None:
+    if not isinstance(array, Tensor):
+        raise TypeError(f"{name} is of type {type(array).__name__}: expected a torch.Tensor")
+
+
 class _Rows:
     """The logits and the indices of a call, both local, and how a result goes back to the caller."""
 
@@ -95,8 +100,7 @@ class _Rows:
         self.axis, self.name = checked_axis(local, axis), name
         if local.dtype not in _REAL:
             raise TypeError(refused_dtype(str(local.dtype).removeprefix("torch."), 0))
-        if not isinstance(index, Tensor):
-            raise TypeError(f"{name} is of type {type(index).__name__}: expected a torch.Tensor")
+        _check_tensor(name, index)
         rows = local.shape[: self.axis] + local.shape[self.axis + 1 :]
         self.several = name == "index" and index.ndim == len(rows) + 1
         if index.shape[: len(rows)] != rows or index.ndim != len(rows) + self.several:
@@ -108,22 +112,33 @@ class _Rows:
             raise ValueError(f"{name} is a DTensor, and local is not: expected {name}.full_tensor()")
         self.x = self.on.local() if self.on else local
         self.groups = self.on.groups if self.on else (checked_group(group),)
-        if index.device != self.x.device:
-            raise ValueError(f"{name} is on {index.device}: expected {self.x.device}, as the logits")
+        self.check_device(name, index)
         self.index = _prepared(name, index, ("int64", "int32")).long()
+
+    def check_device(self, name: str, array: Tensor) -> None:
+        if array.device != self.x.device:
+            raise ValueError(f"{name} is on {array.device}: expected {self.x.device}, as local is")
 
     def agreed(self, how: str) -> _Part:
         if self.on is not None:  # each rank sees if the whole rows change
             how += f" of {self.on.x.shape[self.axis]} elements"
         return _Part.agreed(self.x, self.axis, self.groups, how)
 
-    def check(self, wrong: Tensor, what: str) -> None:
+    def check(self, part: _Part, what: str, ignored: int | None = None) -> None:
         """IndexError for the first wrong index on the CPU. A check on a GPU would wait for it."""
-        if wrong.is_cuda or not wrong.any():
+        if self.index.is_cuda:
+            return
+        wrong = ~part.known(self.index)
+        if ignored is not None:
+            wrong &= self.index != ignored
+        if not wrong.any():
             return
         place = int(wrong.flatten().nonzero()[0])
-        row = place // (wrong.shape[-1] if self.several else 1)
-        raise IndexError(f"{self.name} {int(self.index.flatten()[place])} of row {row} is no {what}")
+        number, row = int(self.index.flatten()[place]), place // (wrong.shape[-1] if self.several else 1)
+        otherwise = "" if ignored is None else f", or ignore_index, which is {ignored}"
+        raise IndexError(
+            f"{self.name} {number} of row {row} is no {what}: expected 0 to {part.N - 1}{otherwise}"
+        )
 
     def given_back(self, result: Tensor) -> Tensor:
         if self.on is None:
@@ -149,8 +164,8 @@ def _real(x: Tensor, value: Tensor) -> Tensor:
 def cross_entropy(
     local: Any, target: Any, group: Any, axis: int, weight: Any, return_lse: bool, **given: Any
 ) -> Any:
-    terms = _Terms(axis, weight=weight, stream=None, num_threads=None, **given)
     rows = _Rows(local, target, group, axis, "target")
+    terms = _Terms(rows.axis, weight=weight, stream=None, num_threads=None, **given)
     whole_rows = rows.on is None or rows.on.has_whole_batch()
     if terms.reduction != "none" and not whole_rows:
         raise ValueError(
@@ -158,12 +173,12 @@ def cross_entropy(
         )
     part = rows.agreed(" for cross_entropy" + (" with label_smoothing" if terms.label_smoothing else ""))
     if weight is not None:
-        if not isinstance(weight, Tensor) or tuple(weight.shape) != (part.N,):
-            raise ValueError(f"weight has shape {tuple(getattr(weight, 'shape', ()))}: expected ({part.N},)")
+        _check_tensor("weight", weight)
+        rows.check_device("weight", weight)
+        if weight.shape != (part.N,):
+            raise ValueError(f"weight has shape {tuple(weight.shape)}: expected ({part.N},)")
         weight = _prepared("weight", weight, (str(_REAL[rows.x.dtype]).removeprefix("torch."),))
-    counts = rows.index != terms.ignore_index
-    what = f"class: expected 0 to {part.N - 1}, or ignore_index, which is {terms.ignore_index}"
-    rows.check(counts & ~part.known(rows.index), what)
+    rows.check(part, "class", terms.ignore_index)
     loss, lse = _Loss.apply(rows.x, rows.index, weight, part, terms)
     if rows.on is not None:
         loss = rows.given_back(loss) if terms.reduction == "none" else rows.on.of_all(loss)
@@ -261,7 +276,7 @@ def logprob(local: Any, index: Any, group: Any, axis: int, *, entropy: bool, lse
         raise ValueError("index has 0 elements of each row: expected at least one")
     how = f" for logprob of {chosen.shape[-1]}" + " with entropy" * entropy + " with argmax" * argmax
     part = rows.agreed(how)
-    rows.check(~part.known(rows.index), f"element: expected 0 to {part.N - 1}")
+    rows.check(part, "element")
     of_chosen, *more = _LogProb.apply(rows.x, chosen, part, entropy, argmax)
     found = [of_chosen if rows.several else of_chosen.squeeze(-1), *more]
     if not (entropy or lse or argmax):

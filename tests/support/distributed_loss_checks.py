@@ -216,7 +216,18 @@ def check_loss_errors():
         (ValueError, "label_smoothing is 2", lambda: loss(x, good, label_smoothing=2)),
         (IndexError, "axis 2 is out of bounds", lambda: loss(x, good, axis=2)),
         (ValueError, f"weight has shape (3,): expected ({N},)", lambda: loss(x, good, weight=x[0, :3])),
-        (RuntimeError, "weight requires grad", lambda: loss(x, good, weight=torch.ones(N).requires_grad_())),
+        (
+            TypeError,
+            "weight is of type list: expected a torch.Tensor",
+            lambda: loss(x, good, weight=[1.0] * N),
+        ),
+        (
+            ValueError,
+            "weight is on meta: expected ",
+            lambda: loss(x, good, weight=torch.ones(N, device="meta")),
+        ),
+        (ValueError, "target is on meta: expected ", lambda: loss(x, good.to("meta"))),
+        (RuntimeError, "weight requires grad", lambda: loss(x, good, weight=x.new_ones(N).requires_grad_())),
     ):
         assert_raises(error, words, call)
     part = x.clone().requires_grad_()
