@@ -1,6 +1,7 @@
 """The checks of cross_entropy and logprob of onsoftmax.distributed on one rank of a group, started as
 distributed_checks.py is."""
 
+import os
 import time
 
 import loss_checks
@@ -251,6 +252,21 @@ def check_loss_errors():
         words = "expected the same on all ranks, except for the length along the axis, *"
         assert_raises(ValueError, words, lambda: loss(x, good, label_smoothing=0.1 * RANK))
         assert time.monotonic() - begun < TIMEOUT
+
+
+def check_length_changed_alone():
+    """Only the length of one rank's part changes. Each rank gets an error in time."""
+    x, target = rows((4, 10), torch.float32), torch.zeros(4, dtype=torch.int64, device=DEVICE)
+    distributed.cross_entropy(x, target)
+    begun = time.monotonic()
+    try:
+        distributed.cross_entropy(x[:, :9] if RANK == 0 else x, target)
+    except RuntimeError as error:
+        assert RANK > 0 or "or came with other rows than rank 0" in str(error), error
+    else:
+        raise AssertionError("no error where the length of one part changes")
+    assert time.monotonic() - begun < TIMEOUT + 5
+    os._exit(0)  # the group can no longer be used
 
 
 def check_dtensor_losses():

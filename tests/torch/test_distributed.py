@@ -95,3 +95,8 @@ def test_all_losses(tmp_path, ranks, check):
 @pytest.mark.parametrize("check", ["gone_from_the_collective", "gone_from_the_comparison", "changed_alone"])
 def test_a_rank_that_is_gone(tmp_path, ranks, check):
     run_ranks(tmp_path, ranks, check)
+
+
+@pytest.mark.long("ranks")
+def test_a_length_that_changes_alone(tmp_path):
+    run_ranks(tmp_path, 2, "length_changed_alone", program=LOSSES)
