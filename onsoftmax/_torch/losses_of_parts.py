@@ -88,9 +88,11 @@ class _Part(NamedTuple):
         return _Whole(states, of_ranks, pairs, m, d, log_d, torch.where(m.isinf(), m, m + log_d))
 
 
-def _check_tensor(name: str, array: Any) -> None:
+def _check_tensor(name: str, array: Any, may_be_dtensor: bool) -> None:
     if not isinstance(array, Tensor):
         raise TypeError(f"{name} is of type {type(array).__name__}: expected a torch.Tensor")
+    if hasattr(array, "device_mesh") and not may_be_dtensor:
+        raise ValueError(f"{name} is a DTensor: expected {name}.full_tensor()")
 
 
 class _Rows:
@@ -100,16 +102,15 @@ class _Rows:
         self.axis, self.name = checked_axis(local, axis), name
         if local.dtype not in _REAL:
             raise TypeError(refused_dtype(str(local.dtype).removeprefix("torch."), 0))
-        _check_tensor(name, index)
+        is_dtensor = hasattr(local, "device_mesh")
+        _check_tensor(name, index, is_dtensor)
         rows = local.shape[: self.axis] + local.shape[self.axis + 1 :]
         self.several = name == "index" and index.ndim == len(rows) + 1
         if index.shape[: len(rows)] != rows or index.ndim != len(rows) + self.several:
             raise ValueError(f"{name} has shape {tuple(index.shape)}: expected {tuple(rows)}")
-        self.on = OnMesh(local, group, self.axis) if hasattr(local, "device_mesh") else None
+        self.on = OnMesh(local, group, self.axis) if is_dtensor else None
         if self.on is not None:
             index = self.on.rows_of(index)
-        elif hasattr(index, "device_mesh"):
-            raise ValueError(f"{name} is a DTensor, and local is not: expected {name}.full_tensor()")
         self.x = self.on.local() if self.on else local
         self.groups = self.on.groups if self.on else (checked_group(group),)
         self.check_device(name, index)
@@ -173,7 +174,7 @@ def cross_entropy(
         )
     part = rows.agreed(" for cross_entropy" + (" with label_smoothing" if terms.label_smoothing else ""))
     if weight is not None:
-        _check_tensor("weight", weight)
+        _check_tensor("weight", weight, False)
         rows.check_device("weight", weight)
         if weight.shape != (part.N,):
             raise ValueError(f"weight has shape {tuple(weight.shape)}: expected ({part.N},)")

@@ -310,8 +310,15 @@ def check_dtensor_losses():
     given = distribute_tensor(x, mesh, [Shard(0)])
     words = "reduction is 'mean', and local is also sharded along another axis: expected 'none'"
     assert_raises(ValueError, words, lambda: distributed.cross_entropy(given, target, axis=1))
-    words = "target is a DTensor, and local is not: expected target.full_tensor()"
-    assert_raises(ValueError, words, lambda: distributed.cross_entropy(x, of_targets["DTensor"], axis=1))
+    replicated = distribute_tensor(target, mesh, [Replicate()])
+    for name, call in (
+        ("target", lambda: distributed.cross_entropy(x, replicated, axis=1)),
+        (
+            "weight",
+            lambda: distributed.cross_entropy(given, target, axis=1, weight=replicated, reduction="none"),
+        ),
+    ):
+        assert_raises(ValueError, f"{name} is a DTensor: expected {name}.full_tensor()", call)
 
 
 if __name__ == "__main__":
