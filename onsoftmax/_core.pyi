@@ -1339,6 +1339,14 @@ def pack(
 ) -> Any:
     """As merge, but from the pairs that normalizer gives."""
 
+def loss_gradient(logits: Any, target: Any, axis: int, pairs: Any, factors: Any, weight: Any, /) -> Any:
+    """The gradient of rows of logits, or of parts of rows, from the pairs of the whole rows. factors
+    has three float64 for each row: all, each and own. The gradient of class j is then
+    all * softmax(row)[j] - each * weight[j], and own less at the target. A row whose target is
+    -1 has the gradient 0. If the target is not in this part, give any class of the part, and
+    own = 0.
+    """
+
 def multiply(gradient: Any, grad_loss: Any, /) -> bool:
     """Multiplies a gradient on a GPU in place by one number there. A number of exactly 1 leaves it
     untouched, and the call does not wait for the GPU. Returns False, and does nothing, if the

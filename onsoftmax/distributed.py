@@ -1,8 +1,8 @@
-"""softmax, log_softmax and logsumexp of rows that are cut over the ranks of a torch.distributed group.
+"""softmax, its logarithm, and losses of rows that are cut over the ranks of a torch.distributed group.
 
 Each rank has a part of every row and gets the same part of the result. A rank reads its part once for the
 rows' states. All ranks exchange the states in one all_gather. Then each rank finishes its part. No rank needs
-the elements of another rank. A gradient works in the same way.
+the elements of another rank. A gradient works in the same way. A loss is the same on all ranks.
 
 >>> from onsoftmax.distributed import log_softmax  # doctest: +SKIP
 >>> y = log_softmax(my_part_of_the_logits, group)  # doctest: +SKIP
@@ -10,26 +10,30 @@ the elements of another rank. A gradient works in the same way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 try:
     import torch
-    import torch.distributed as dist
     from torch import Tensor
 except ImportError as error:
     raise ImportError("onsoftmax.distributed needs torch: pip install torch") from error
 
 from . import _core
 from ._torch import compile as _torch_compile
+from ._torch import losses_of_parts as _losses
 from ._torch.gradients import for_gradient, for_output, in_step, terms, wide
-from ._torch.ranks import agree, gather
+from ._torch.ranks import OnMesh, agree, checked_axis, checked_group, gather
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.distributed import ProcessGroup
 
-    from ._types import NormalizerMethod
+    from ._types import NormalizerMethod, Reduction
 
-__all__ = ["log_softmax", "logsumexp", "softmax"]
+    _T = TypeVar("_T")
+
+__all__ = ["cross_entropy", "log_softmax", "logprob", "logsumexp", "softmax"]
 
 
 def softmax(
@@ -100,7 +104,7 @@ def softmax(
     3.1: the merge. J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE Transactions on
     Computers 64(7), 2015: the sum in digits.
     """
-    return _call("softmax", local, group, axis, method)
+    return _run(_call, "softmax", local, group, axis, method)
 
 
 def log_softmax(
@@ -110,7 +114,7 @@ def log_softmax(
 
     All else is as in `softmax`.
     """
-    return _call("log_softmax", local, group, axis, method)
+    return _run(_call, "log_softmax", local, group, axis, method)
 
 
 def logsumexp(
@@ -123,44 +127,156 @@ def logsumexp(
     gradient of the whole loss. The backward step exchanges nothing. The second backward step does. All else
     is as in `softmax`.
     """
-    return _call("logsumexp", local, group, axis, method)
+    return _run(_call, "logsumexp", local, group, axis, method)
+
+
+def cross_entropy(
+    local: Tensor,
+    target: Tensor,
+    group: ProcessGroup | None = None,
+    axis: int = -1,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+    return_lse: bool = False,
+) -> Any:
+    """The cross-entropy of each row with its class, if the classes are cut over the ranks of a group.
+
+    It is `onsoftmax.cross_entropy` of the whole rows, and the same on all ranks. The ranks make one
+    all_gather of 48 bytes per row and rank, or 56 with label_smoothing. The backward step exchanges nothing.
+    It reads this rank's part of the logits once and writes the gradient of this part once. The gradient that
+    flows to the loss must be the same on all ranks: the gradient of the whole loss.
+
+    Parameters
+    ----------
+    local : torch.Tensor or DTensor
+        This rank's classes of every row, as `softmax` takes them. The parts are in the order of the ranks.
+    target : torch.Tensor or DTensor of integers, of local's shape without axis
+        The class of each row among the classes of all ranks, the same on all ranks. For a DTensor of logits
+        it has the targets of all rows. It is a plain tensor with the same values on all ranks, or a DTensor.
+    group, axis
+        As `softmax` takes them.
+    weight : torch.Tensor of N numbers, optional
+        The weights of all N classes, on all ranks.
+    ignore_index, label_smoothing, z_loss, reduction, return_lse
+        As `onsoftmax.cross_entropy` takes them, the same on all ranks. If a DTensor is sharded along another
+        axis too, reduction must be "none".
+
+    Returns
+    -------
+    Tensor, or (loss, lse) with return_lse
+        As `onsoftmax.cross_entropy`. For a DTensor these are DTensors. They are replicated over the
+        dimensions of the mesh that cut the rows. The loss has first derivatives only: create_graph=True
+        raises RuntimeError. The bits of the loss do not depend on the cuts, except as in `softmax`. With
+        label_smoothing its last bit may depend on the cuts too.
+
+    Raises
+    ------
+    IndexError
+        A target on the CPU is no class and not ignore_index. Every rank raises it, before the exchange. On a
+        GPU, the loss and the gradient of such a row are NaN.
+    ValueError, TypeError, RuntimeError
+        As `softmax` and `onsoftmax.cross_entropy` raise them.
+
+    Notes
+    -----
+    To find its classes, a rank must know the lengths of all parts. The ranks compare them together with the
+    shapes (see `softmax`). If the length of one rank's part changes from one call to the next, and the length
+    of another rank's part does not, the second rank does not know of the change. Both then raise
+    RuntimeError within the group's timeout. To avoid that, call with rows of another shape in between, or
+    pass DTensors, which know the length of the whole rows.
+    """
+    return _run(
+        _losses.cross_entropy,
+        local,
+        target,
+        group,
+        axis,
+        weight,
+        return_lse,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        z_loss=z_loss,
+        reduction=reduction,
+    )
+
+
+def logprob(
+    local: Tensor,
+    index: Tensor,
+    group: ProcessGroup | None = None,
+    axis: int = -1,
+    *,
+    entropy: bool = False,
+    lse: bool = False,
+    argmax: bool = False,
+) -> Any:
+    """The log-probabilities of some elements of each row, if the rows are cut over the ranks of a group.
+
+    It is `onsoftmax.logprob` of the whole rows, and the same on all ranks. The ranks make one all_gather of
+    40 bytes per row and rank, 8 more for each index of the row, and 16 more if entropy or argmax is wanted.
+    The backward step exchanges nothing. It reads this rank's part of the logits once and writes the gradient
+    of this part once. The gradients that flow to the results must be the same on all ranks.
+
+    Parameters
+    ----------
+    local : torch.Tensor or DTensor
+        This rank's part of the rows, as `softmax` takes it. The parts are in the order of the ranks.
+    index : torch.Tensor or DTensor of integers
+        The chosen element of each row, or several, as `onsoftmax.logprob` takes them. They count from the
+        beginning of the whole row, and are the same on all ranks. For a DTensor of logits see the target of
+        `cross_entropy`.
+    group, axis
+        As `softmax` takes them.
+    entropy, lse, argmax : bool
+        Whether to return the entropy, the logsumexp, and the index of the largest element of each whole row.
+        For entropy or argmax, a rank reads its part once more.
+
+    Returns
+    -------
+    Tensor, or LogProb
+        As `onsoftmax.logprob`. For a DTensor these are DTensors, as in `cross_entropy`. The
+        log-probabilities, the entropy and the lse have first derivatives only: create_graph=True raises
+        RuntimeError. The last bits of the entropy may depend on the cuts.
+
+    Raises
+    ------
+    IndexError
+        An index on the CPU is no element's. Every rank raises it, before the exchange. On a GPU the
+        log-probability and the gradient are NaN.
+    ValueError, TypeError, RuntimeError
+        As `cross_entropy`.
+    """
+    return _run(_losses.logprob, local, index, group, axis, entropy=entropy, lse=lse, argmax=argmax)
 
 
 def _call(
     operation: str, local: Tensor, group: ProcessGroup | None, axis: int, method: NormalizerMethod
 ) -> Tensor:
-    if not isinstance(local, Tensor):
-        raise TypeError(f"local is of type {type(local).__name__}: expected a torch.Tensor")
-    if isinstance(axis, bool) or not isinstance(axis, int):
-        raise TypeError(f"axis is {axis!r}: expected an int, one axis")
-    if not -local.ndim <= axis < local.ndim:
-        raise IndexError(f"axis {axis} is out of bounds for a tensor of {local.ndim} dimensions")
+    axis = checked_axis(local, axis)
     if method not in ("auto", "invariant", "exact"):
         raise ValueError(f"method is {method!r}: expected 'auto', 'invariant' or 'exact'")
-    axis %= local.ndim
-    if hasattr(local, "device_mesh"):
-        return _call_on_dtensor(operation, local, group, axis, method)
-    return _of_parts(operation, local, _Cut(axis, (_checked(group),), method))
+    if not hasattr(local, "device_mesh"):
+        return _of_parts(operation, local, _Cut(axis, (checked_group(group),), method))
+    on = OnMesh(local, group, axis)
+    y = _of_parts(operation, on.local(), _Cut(axis, on.groups, method))
+    return on.of_rows(y) if operation == "logsumexp" else on.of_elements(y)
+
+
+def _run(function: Callable[..., _T], *given: Any, **keywords: Any) -> _T:
+    return function(*given, **keywords)
 
 
 def _leave_out_of_graphs(tracer: Any) -> None:
     """torch.compile breaks its graph at the exchange between ranks, which it does not know."""
-    global _call
-    _call = tracer.disable(_call)
+    global _run
+    _run = tracer.disable(_run)
 
 
 _torch_compile.prepare(_leave_out_of_graphs)
-
-
-def _checked(group: ProcessGroup | None) -> ProcessGroup:
-    if group is None and not dist.is_initialized():
-        raise ValueError("group is None, and there is no default group: call torch's init_process_group")
-    group = dist.group.WORLD if group is None else group
-    if group is dist.GroupMember.NON_GROUP_MEMBER:
-        raise ValueError("this process is not in the group: expected one of its ranks")
-    if not isinstance(group, dist.ProcessGroup):
-        raise TypeError(f"group is of type {type(group).__name__}: expected a ProcessGroup")
-    return group
 
 
 class _Cut(NamedTuple):
@@ -171,8 +287,9 @@ class _Cut(NamedTuple):
     method: NormalizerMethod
 
     def agree(self, local: Tensor) -> None:
+        how = "" if self.method == "auto" else f" by method {self.method!r}"
         for group in self.groups:
-            agree(local, self.axis, group, self.method)
+            agree(local, self.axis, group, how)
 
     def merged(self, x: Tensor) -> Tensor:
         """What finish takes: the pairs of the whole rows, or their exact states."""
@@ -186,29 +303,6 @@ class _Cut(NamedTuple):
 def _of_parts(operation: str, local: Tensor, cut: _Cut) -> Tensor:
     cut.agree(local)
     return (_Values if operation == "logsumexp" else _Rows).apply(local, cut, operation)
-
-
-def _call_on_dtensor(
-    operation: str, x: Any, group: ProcessGroup | None, axis: int, method: NormalizerMethod
-) -> Tensor:
-    from torch.distributed.tensor import Replicate, Shard
-
-    if group is not None:
-        raise ValueError("group is given beside a DTensor: expected None, as its mesh has the groups")
-    mesh = x.device_mesh
-    if any(placement.is_partial() for placement in x.placements):
-        x = x.redistribute(placements=[Replicate() if p.is_partial() else p for p in x.placements])
-    cut = [dim for dim, placement in enumerate(x.placements) if placement.is_shard(axis)]
-    groups = tuple(mesh.get_group(dim) for dim in cut)
-    y = _of_parts(operation, _Local.apply(x), _Cut(axis, groups, method))
-    if operation != "logsumexp":
-        return _Distributed.apply(y, mesh, x.placements, x.shape, x.stride())
-    placements = tuple(
-        Replicate() if dim in cut else Shard(p.dim - (p.dim > axis)) if p.is_shard() else p
-        for dim, p in enumerate(x.placements)
-    )
-    shape = x.shape[:axis] + x.shape[axis + 1 :]
-    return _Distributed.apply(y, mesh, placements, shape, torch.empty(shape, device="meta").stride())
 
 
 # ---------------------------------------------------------------- a function and its gradients
@@ -312,37 +406,3 @@ class _Spread(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         return _Sum.apply(grad, ctx.groups), None
-
-
-# ---------------------------------------------------------------- DTensor: its own steps differentiate once
-
-
-class _Local(torch.autograd.Function):  # type: ignore[misc]
-    """From a DTensor to this rank's part."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.of = x.device_mesh, x.placements, x.shape, x.stride()
-        return x.to_local().detach()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return _Distributed.apply(grad, *ctx.of)
-
-
-class _Distributed(torch.autograd.Function):  # type: ignore[misc]
-    """From this rank's part to a DTensor."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, local: Tensor, mesh: Any, placements: tuple[Any, ...], shape: Any, stride: Any
-    ) -> Tensor:
-        from torch.distributed.tensor import DTensor
-
-        ctx.placements = placements
-        return DTensor.from_local(local.detach(), mesh, placements, shape=shape, stride=stride)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        grad = grad.redistribute(placements=ctx.placements)
-        return _Local.apply(grad), None, None, None, None

@@ -29,6 +29,9 @@ typedef struct ons_loss {
     int64_t ignore_index;
     double smoothing, z_loss;
     bool wide_target, in_double; /* in_double: real arrays are of double, else of float */
+    /* For the gradient of rows whose pairs are given: all, each and target of each row
+     * (ons_loss_gradient), in place of all other terms except target, ignore_index and weight. */
+    const double *factors;
 } ons_loss;
 
 /* A row's target, or one of these. */
@@ -91,6 +94,11 @@ typedef struct {
 
 ONS_INLINE ons_loss_gradient ons_gradient_of_loss(const ons_loss *loss, int64_t row, int64_t target,
                                                   int64_t N, ons_pair pair) {
+    if (loss->factors) {
+        const double *of = loss->factors + 3 * row;
+        const ons_loss_gradient given = {of[0], of[1], of[2]};
+        return given;
+    }
     double by = loss->given ? ons_real_at(loss, loss->given, row * loss->given_step) : 1.0;
     if (loss->divisor) by /= *loss->divisor;
     const double each = by * loss->smoothing / (double)N;

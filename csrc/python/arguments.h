@@ -117,10 +117,11 @@ PyObject *ons_merge_call(PyObject *self, PyObject *const *args, Py_ssize_t count
 PyObject *ons_pack_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_empty_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 extern const char ons_merge_doc[], ons_pack_doc[], ons_empty_doc[];
-/* loss.c: a loss, and a gradient times a number. */
+/* loss.c: a loss, its gradient in parts of rows, and a gradient times a number. */
 PyObject *ons_loss_call(PyObject *self, PyObject *args);
+PyObject *ons_loss_gradient_call(PyObject *self, PyObject *args);
 PyObject *ons_multiply_call(PyObject *self, PyObject *args);
-extern const char ons_loss_doc[], ons_multiply_doc[];
+extern const char ons_loss_doc[], ons_loss_gradient_doc[], ons_multiply_doc[];
 
 /* logprob.c: logprob and its gradient. */
 PyObject *ons_logprob_call(PyObject *self, PyObject *args);

@@ -1,8 +1,6 @@
 /* logprob.c - logprob and its gradient for onsoftmax/_logprob.py. */
 #include "row_call.h"
 
-#include "../api/logprob.h"
-
 #include <string.h>
 
 enum { ENTROPY, LSE, ARGMAX, RANK, MOMENTS, EXTRAS };
@@ -26,21 +24,6 @@ static ons_view moments_of_rows(const ons_row_call *call) {
     view.ndim = 1;
     view.shape[0] = ONS_MOMENTS * call->count;
     return view;
-}
-
-/* `pairs`: what a gradient is computed from, else NULL. */
-static int run(ons_row_call *call, ons_operation operation, const ons_view *y,
-               const ons_view *pairs, const ons_logprob *terms) {
-    ons_view operand[ONS_OPERANDS];
-    ons_problem problem;
-    for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
-    operand[ONS_X] = call->x;
-    if (pairs) operand[ONS_STATISTIC] = *pairs;
-    if (ons_make_problem(operation, operand, y, call->along, &problem) < 0) return -1;
-    problem.logprob = terms;
-    problem.scale_by = 1.0;
-    problem.stream = call->caller.stream;
-    return ons_run_call(&call->caller, &problem, ONS_METHOD_AUTO, call->threads);
 }
 
 /* Makes the results that are wanted. Returns the array of the log-probabilities. */
@@ -93,7 +76,8 @@ PyObject *ons_logprob_call(PyObject *self, PyObject *args) {
         y.data = chosen->data;
         y.dtype = call.real;
         for (int i = 0; i < y.ndim; i++) y.strides[i] = 0;
-        if (run(&call, ONS_OPERATION_logprob, &y, NULL, &terms) == 0 && ons_leave_rows(&call) == 0)
+        if (ons_run_rows(&call, ONS_OPERATION_logprob, &y, NULL, NULL, &terms) == 0 &&
+            ons_leave_rows(&call) == 0)
             result = Py_BuildValue(
                 "(NNNNNN)", ons_hand_over_rows(&call, chosen),
                 ons_hand_over_rows(&call, extra[ENTROPY]), ons_hand_over_rows(&call, extra[LSE]),
@@ -121,11 +105,7 @@ const char ons_logprob_doc[] =
 /* Takes the moments that a call of logprob gave. */
 static ons_view *take_moments(ons_row_call *call, PyObject *object) {
     const ons_view wanted = moments_of_rows(call);
-    const ons_dtype real = call->real;
-    call->real = ONS_FLOAT64;
-    ons_view *moments = ons_take_real(call, "moments", object, &wanted, false);
-    call->real = real;
-    return moments;
+    return ons_take_doubles(call, "moments", object, &wanted);
 }
 
 /* Takes the gradients of the results. */
@@ -164,7 +144,8 @@ PyObject *ons_logprob_gradient_call(PyObject *self, PyObject *args) {
         pairs.shape[pairs.ndim - 1] = 2;
         ons_put_in_c_order(&pairs);
         terms.moments = (double *)(void *)moments->data;
-        if (run(&call, ONS_OPERATION_logprob_backward, gradient, &pairs, &terms) == 0 &&
+        if (ons_run_rows(&call, ONS_OPERATION_logprob_backward, gradient, &pairs, NULL, &terms) ==
+                0 &&
             ons_leave_rows(&call) == 0)
             result = ons_hand_over_rows(&call, gradient);
     }

@@ -134,6 +134,52 @@ const char ons_loss_doc[] =
     "gaps, weight and grad_loss in the arithmetic's type. grad_out: None for no gradient, True\n"
     "for a new array, or the array that receives it. reduction: 0 none, 1 sum, 2 mean.";
 
+/* ------- The gradient of parts of rows ------- */
+
+PyObject *ons_loss_gradient_call(PyObject *self, PyObject *args) {
+    ons_row_call call;
+    ons_loss terms = {.ignore_index = -1};
+    PyObject *target, *of_pairs, *of_factors, *of_weight, *result = NULL;
+    int axis;
+    ons_view *index, *pairs, *factors, *weight, *gradient;
+    memset(&call, 0, sizeof call);
+    if (!PyArg_ParseTuple(args, "OOiOOO:loss_gradient", &call.logits, &target, &axis, &of_pairs,
+                          &of_factors, &of_weight) ||
+        ons_begin_rows(&call, self, Py_None, Py_None) < 0 || ons_take_logits(&call, axis) < 0)
+        return NULL;
+    const ons_view classes = {.ndim = 1, .shape = {call.N}};
+    ons_view two = call.rows, three;
+    two.shape[two.ndim++] = 2;
+    three = two;
+    three.shape[three.ndim - 1] = 3;
+    if ((index = ons_take_indices(&call, "target", target, false)) &&
+        (pairs = ons_take_doubles(&call, "pairs", of_pairs, &two)) &&
+        (factors = ons_take_doubles(&call, "factors", of_factors, &three)) &&
+        (weight = ons_take_real(&call, "weight", of_weight, &classes, false)) &&
+        ons_join_rows(&call) == 0 && (gradient = ons_take_gradient(&call, Py_True))) {
+        terms.target = index->data;
+        terms.wide_target = index->dtype == ONS_INT64;
+        terms.in_double = call.real == ONS_FLOAT64;
+        terms.weight = weight->data;
+        terms.factors = (const double *)(const void *)factors->data;
+        if (ons_run_rows(&call, ONS_OPERATION_cross_entropy_with_grad, gradient, pairs, &terms,
+                         NULL) == 0 &&
+            ons_leave_rows(&call) == 0)
+            result = ons_hand_over_rows(&call, gradient);
+    }
+    ons_release_rows(&call);
+    return result;
+}
+
+const char ons_loss_gradient_doc[] =
+    "loss_gradient($module, logits, target, axis, pairs, factors, weight, /)\n--\n\n"
+    "The gradient of rows of logits, or of parts of rows, from the pairs of the whole rows. "
+    "factors\n"
+    "has three float64 for each row: all, each and own. The gradient of class j is then\n"
+    "all * softmax(row)[j] - each * weight[j], and own less at the target. A row whose target is\n"
+    "-1 has the gradient 0. If the target is not in this part, give any class of the part, and\n"
+    "own = 0.";
+
 PyObject *ons_multiply_call(PyObject *self, PyObject *args) {
     ons_row_call call;
     PyObject *by, *result = NULL;

@@ -168,6 +168,7 @@ static PyMethodDef functions[] = {
      ons_check_call_doc},
     {"xla_target", ons_xla_target, METH_O, ons_xla_target_doc},
     {"cross_entropy", ons_loss_call, METH_VARARGS, ons_loss_doc},
+    {"loss_gradient", ons_loss_gradient_call, METH_VARARGS, ons_loss_gradient_doc},
     {"multiply", ons_multiply_call, METH_VARARGS, ons_multiply_doc},
     {"logprob", ons_logprob_call, METH_VARARGS, ons_logprob_doc},
     {"logprob_backward", ons_logprob_gradient_call, METH_VARARGS, ons_logprob_gradient_doc},

@@ -106,6 +106,15 @@ ons_view *ons_take_real(ons_row_call *call, const char *name, PyObject *object,
     return check_no_gaps(name, view) < 0 ? NULL : view;
 }
 
+ons_view *ons_take_doubles(ons_row_call *call, const char *name, PyObject *object,
+                           const ons_view *like) {
+    const ons_dtype real = call->real;
+    call->real = ONS_FLOAT64;
+    ons_view *view = ons_take_real(call, name, object, like, false);
+    call->real = real;
+    return view;
+}
+
 ons_view *ons_new_row_result(ons_row_call *call, const ons_view *like, ons_dtype dtype) {
     ons_view *view = new_entry(call, NULL, true), shaped = call->rows; /* of the logits' library */
     shaped.ndim = like->ndim;
@@ -168,6 +177,21 @@ int ons_check_indices(const ons_row_call *call, const ons_view *indices, const l
         return -1;
     }
     return 0;
+}
+
+int ons_run_rows(const ons_row_call *call, ons_operation operation, const ons_view *y,
+                 const ons_view *pairs, const ons_loss *loss, const ons_logprob *logprob) {
+    ons_view operand[ONS_OPERANDS];
+    ons_problem problem;
+    for (int i = 0; i < ONS_OPERANDS; i++) ons_no_view(&operand[i]);
+    operand[ONS_X] = call->x;
+    if (pairs) operand[ONS_STATISTIC] = *pairs;
+    if (ons_make_problem(operation, operand, y, call->along, &problem) < 0) return -1;
+    problem.loss = loss;
+    problem.logprob = logprob;
+    problem.scale_by = 1.0;
+    problem.stream = call->caller.stream;
+    return ons_run_call(&call->caller, &problem, ONS_METHOD_AUTO, call->threads);
 }
 
 int ons_join_rows(ons_row_call *call) {

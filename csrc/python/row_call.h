@@ -5,6 +5,9 @@
 
 #include "call_views.h"
 
+#include "../api/logprob.h"
+#include "../api/loss.h"
+
 /* An array beside the logits. `name` is its name in errors. */
 typedef struct {
     const char *name;
@@ -44,6 +47,9 @@ ons_view *ons_take_indices(ons_row_call *call, const char *name, PyObject *objec
 /* A real array of the shape of `like`. `one`: or of one number. */
 ons_view *ons_take_real(ons_row_call *call, const char *name, PyObject *object,
                         const ons_view *like, bool one);
+/* The same of doubles, for any logits. */
+ons_view *ons_take_doubles(ons_row_call *call, const char *name, PyObject *object,
+                           const ons_view *like);
 /* A new result of the shape of `like`. */
 ons_view *ons_new_row_result(ons_row_call *call, const ons_view *like, ons_dtype dtype);
 /* The array that receives a gradient: a new one for True. Inputs that overlap it are copied, so
@@ -52,6 +58,10 @@ ons_view *ons_take_gradient(ons_row_call *call, PyObject *grad_out);
 
 /* On the CPU, IndexError for an index that is no element's, and not `ignored` if this is given. */
 int ons_check_indices(const ons_row_call *call, const ons_view *indices, const long long *ignored);
+
+/* Runs an operation on the logits. `pairs`: what a gradient is computed from, else NULL. */
+int ons_run_rows(const ons_row_call *call, ons_operation operation, const ons_view *y,
+                 const ons_view *pairs, const ons_loss *loss, const ons_logprob *logprob);
 
 /* The work of ons_join and of ons_leave, for all arrays; then ons_release_rows. */
 int ons_join_rows(ons_row_call *call);

@@ -1,11 +1,17 @@
-"""The exchanges between the ranks of a group, for onsoftmax.distributed."""
+"""What onsoftmax.distributed takes: rows whose parts the ranks of a group have, also as a DTensor. And the
+exchanges between the ranks."""
 
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 # The name from torch 2.13 on, and the name before.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -21,11 +27,12 @@ def gather(values: Any, group: Any) -> Any:
 
 
 # For each group: what the ranks agreed on last, and how often they have compared.
-_agreed: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDictionary()
+_agreed: weakref.WeakKeyDictionary[Any, tuple[str, int, list[int]]] = weakref.WeakKeyDictionary()
 
 
-def agree(local: Any, axis: int, group: Any, method: str) -> None:
-    """Makes sure that all ranks of a group have rows of one shape and type, and one method.
+def agree(local: Any, axis: int, group: Any, how: str, length: int = 0) -> list[int]:
+    """Makes sure that all ranks of a group have rows of one shape and type, and call in one way: `how`.
+    Returns all ranks' lengths. A call that needs no lengths gives 0.
 
     If this rank's rows are like the rows of its last call, nothing is compared: the other ranks' rows are
     then as before too. If only one rank's rows have changed, it waits here for the others, and they wait for
@@ -39,17 +46,15 @@ def agree(local: Any, axis: int, group: Any, method: str) -> None:
     RuntimeError
         A rank did not come within the timeout of the group's store.
     """
-    shape = ", ".join("*" if dim == axis else str(length) for dim, length in enumerate(local.shape))
-    mine = f"({shape}) {str(local.dtype).removeprefix('torch.')}"
-    if method != "auto":
-        mine += f" by method {method!r}"
-    before, count = _agreed.get(group, ("", 0))
-    if mine == before:
-        return
-    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    shape = ", ".join("*" if dim == axis else str(size) for dim, size in enumerate(local.shape))
+    mine = f"({shape}) {str(local.dtype).removeprefix('torch.')}{how}"
+    before, count, lengths = _agreed.get(group, ("", 0, []))
+    rank, ranks = group.rank(), group.size()
+    if mine == before and lengths[rank] == length:
+        return lengths
     store = group.get_group_store()
     keys = [f"onsoftmax/{count}/{each}" for each in range(ranks)]
-    store.set(keys[rank], mine)
+    store.set(keys[rank], f"{length} {mine}")
     try:
         store.wait(keys)
     except RuntimeError as error:
@@ -58,13 +63,131 @@ def agree(local: Any, axis: int, group: Any, method: str) -> None:
             f"ranks {missing} did not come within {store.timeout}, or came with other rows than rank {rank}, "
             f"in a group of {ranks} ranks: expected a call with rows of {mine} on each rank"
         ) from error
-    theirs = [store.get(key).decode() for key in keys]
-    _agreed[group] = "", count + 1
+    theirs = [store.get(key).decode().split(" ", 1) for key in keys]
+    _agreed[group] = "", count + 1, []
     if count > 0:  # all ranks have read the key before
         store.delete_key(f"onsoftmax/{count - 1}/{rank}")
-    if any(each != mine for each in theirs):
-        listed = "; ".join(f"rank {each} has {rows}" for each, rows in enumerate(theirs))
-        raise ValueError(
-            f"{listed}: expected one type and method on all ranks, and one shape except along the axis, *"
+    if any(rows != mine for _, rows in theirs):
+        listed = "; ".join(f"rank {each} has {rows}" for each, (_, rows) in enumerate(theirs))
+        raise ValueError(f"{listed}: expected the same on all ranks, except for the length along the axis, *")
+    _agreed[group] = mine, count + 1, [int(each) for each, _ in theirs]
+    return _agreed[group][2]
+
+
+# ---------------------------------------------------------------- what a call takes
+
+
+def checked_axis(local: Any, axis: Any) -> int:
+    if not isinstance(local, Tensor):
+        raise TypeError(f"local is of type {type(local).__name__}: expected a torch.Tensor")
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise TypeError(f"axis is {axis!r}: expected an int, one axis")
+    if not -local.ndim <= axis < local.ndim:
+        raise IndexError(f"axis {axis} is out of bounds for a tensor of {local.ndim} dimensions")
+    return int(axis % local.ndim)
+
+
+def checked_group(group: Any) -> ProcessGroup:
+    if group is None and not dist.is_initialized():
+        raise ValueError("group is None, and there is no default group: call torch's init_process_group")
+    group = dist.group.WORLD if group is None else group
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this process is not in the group: expected one of its ranks")
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"group is of type {type(group).__name__}: expected a ProcessGroup")
+    return group
+
+
+# ---------------------------------------------------------------- DTensor: its own steps differentiate once
+
+
+class OnMesh:
+    """A DTensor whose rows run along an axis: the groups that share a row, and where its results lie."""
+
+    def __init__(self, x: Any, group: Any, axis: int) -> None:
+        from torch.distributed.tensor import Replicate, Shard
+
+        if group is not None:
+            raise ValueError("group is given beside a DTensor: expected None, as its mesh has the groups")
+        for p in x.placements:
+            if hasattr(p, "split_factor"):  # its parts are not in order
+                raise ValueError(f"a placement is {p}: expected Shard, Replicate or Partial")
+        if any(p.is_partial() for p in x.placements):
+            x = x.redistribute(placements=[Replicate() if p.is_partial() else p for p in x.placements])
+        cut = [dim for dim, p in enumerate(x.placements) if p.is_shard(axis)]
+        self.x, self.mesh = x, x.device_mesh
+        self.groups = tuple(self.mesh.get_group(dim) for dim in cut)
+        self.rows = tuple(x.shape[:axis] + x.shape[axis + 1 :])
+        self.placements = tuple(
+            Replicate() if dim in cut else Shard(p.dim - (p.dim > axis)) if p.is_shard() else p
+            for dim, p in enumerate(x.placements)
         )
-    _agreed[group] = mine, count + 1
+
+    def local(self) -> Tensor:
+        part: Tensor = Local.apply(self.x)
+        return part
+
+    def of_elements(self, y: Tensor) -> Tensor:
+        """A result with the elements of x, from this rank's part."""
+        x = self.x
+        whole: Tensor = Distributed.apply(y, self.mesh, x.placements, x.shape, x.stride())
+        return whole
+
+    def has_whole_batch(self) -> bool:
+        """Whether each rank has a part of every row."""
+        return all(p.is_replicate() for p in self.placements)
+
+    def rows_of(self, indices: Tensor) -> Tensor:
+        """The indices of this rank's rows, from all indices or a DTensor of them."""
+        from torch.distributed.tensor import DTensor, Replicate
+
+        if not isinstance(indices, DTensor):
+            everywhere = [Replicate()] * len(self.placements)
+            indices = DTensor.from_local(indices, self.mesh, everywhere, run_check=False)
+        mine: Tensor = indices.redistribute(placements=self.placements).to_local()
+        return mine
+
+    def of_all(self, y: Tensor) -> Tensor:
+        """A result of all rows together, which each rank has."""
+        from torch.distributed.tensor import Replicate
+
+        whole: Tensor = Distributed.apply(y, self.mesh, (Replicate(),) * len(self.placements), y.shape, ())
+        return whole
+
+    def of_rows(self, y: Tensor, *more: int) -> Tensor:
+        """A result of the rows, from the values of this rank's rows. `more`: lengths after them."""
+        shape = (*self.rows, *more)
+        stride = torch.empty(shape, device="meta").stride()
+        whole: Tensor = Distributed.apply(y, self.mesh, self.placements, torch.Size(shape), stride)
+        return whole
+
+
+class Local(torch.autograd.Function):  # type: ignore[misc]
+    """From a DTensor to this rank's part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.of = x.device_mesh, x.placements, x.shape, x.stride()
+        return x.to_local().detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return Distributed.apply(grad, *ctx.of)
+
+
+class Distributed(torch.autograd.Function):  # type: ignore[misc]
+    """From this rank's part to a DTensor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, local: Tensor, mesh: Any, placements: tuple[Any, ...], shape: Any, stride: Any
+    ) -> Tensor:
+        from torch.distributed.tensor import DTensor
+
+        ctx.placements = placements
+        return DTensor.from_local(local.detach(), mesh, placements, shape=shape, stride=stride)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        grad = grad.redistribute(placements=ctx.placements)
+        return Local.apply(grad), None, None, None, None

@@ -1,9 +1,10 @@
 """Rows over the ranks of a torch.distributed group: NCCL, one process per GPU."""
 
 import pytest
-from gpu_support import generator, same_bits, torch
+from gpu_support import each_dtype, generator, same_bits, torch
 from ranks import run_ranks
 
+import onsoftmax as ons
 from onsoftmax import _core
 
 
@@ -16,6 +17,56 @@ def test_one_rank(tmp_path, check):
 @pytest.mark.parametrize("check", ["bits", "order", "gradients", "gradcheck", "bytes", "refused", "dtensor"])
 def test_two_gpus(tmp_path, check):
     run_ranks(tmp_path, 2, check, device="cuda")
+
+
+LOSSES = "distributed_loss_checks.py"
+
+
+@pytest.mark.parametrize("check", ["losses", "all_losses", "dtensor_losses"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_losses(tmp_path, ranks, check):
+    if torch.cuda.device_count() < ranks:
+        pytest.skip(f"needs {ranks} GPUs")
+    run_ranks(tmp_path, ranks, check, device="cuda", program=LOSSES, seconds=300)
+
+
+@each_dtype
+@pytest.mark.parametrize(
+    "shape, axis", [((5, 3001), -1), ((3, 40000), -1), ((3001, 70), 0), ((3, 3001, 5), 1)]
+)
+def test_gradients_of_parts(dtype, shape, axis):
+    """The gradient of a part has the values of the gradient of whole rows, by the pairs of whole rows."""
+    x = 3 * torch.randn(shape, device="cuda", generator=generator(7), dtype=torch.float64)
+    x = x.to(dtype)
+    N, rows = shape[axis], x.movedim(axis, -1).shape[:-1]
+    target = torch.randint(N, rows, device="cuda", generator=generator(8))
+    target.view(-1)[-1] = -100
+    real = torch.promote_types(dtype, torch.float32)
+    weight = torch.rand(N, device="cuda", generator=generator(9)).to(real)
+    keywords = {"label_smoothing": 0.1, "weight": weight, "reduction": "sum"}
+    wanted = exact_gradient(x, target, axis, **keywords)
+    pairs = state(x, [], axis)
+    own = 0.9 * weight[target.clamp(0)].double()
+    each = torch.full_like(own, 0.1 / N)
+    every = own + each * weight.double().sum()
+    cuts, made, start = [N // 3, N // 3 + 1, N - 1], [], 0
+    for part in x.tensor_split(cuts, axis):
+        end = start + part.shape[axis]
+        here = (target >= start) & (target < end)
+        place = (target - start).masked_fill(~here, 0).masked_fill(target == -100, -1)
+        factors = torch.stack([every, each, own.masked_fill(~here, 0)], -1)
+        made.append(_core.loss_gradient(part, place, axis, pairs, factors, weight[start:end]))
+        start = end
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(torch.cat(made, axis).double(), wanted, rtol=4 * eps, atol=1e-6)
+
+
+def exact_gradient(x, target, axis, **keywords):
+    """The gradient of whole rows in float64."""
+    wide = x.double().clone().requires_grad_()
+    keywords["weight"] = keywords["weight"].double()
+    loss = ons.cross_entropy(wide, target, axis, **keywords)
+    return torch.autograd.grad(loss, wide)[0]
 
 
 def state(x, cuts, axis):

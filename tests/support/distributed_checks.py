@@ -304,7 +304,7 @@ def check_refused():
     for other in (x[:3], x.double(), x.T.contiguous(), x[:, :, None]):
         distributed.softmax(x[:1])  # so that x is new for both ranks
         begun = time.monotonic()
-        words = "expected one type and method on all ranks, and one shape except along the axis, *"
+        words = "expected the same on all ranks, except for the length along the axis, *"
         assert_raises(ValueError, words, lambda o=other: distributed.softmax(o if RANK == 1 else x))
         assert time.monotonic() - begun < TIMEOUT
         distributed.softmax(x)
@@ -405,7 +405,8 @@ def check_gone_from_the_comparison():
     leave(known=False)
 
 
-if __name__ == "__main__":
+def run(checks):
+    """The checks that the command line names, in a group of all ranks."""
     if DEVICE == "cuda":
         torch.cuda.set_device(RANK)
     dist.init_process_group(
@@ -416,5 +417,9 @@ if __name__ == "__main__":
         timeout=datetime.timedelta(seconds=TIMEOUT),
     )
     for check in sys.argv[5:]:
-        globals()[f"check_{check}"]()
+        checks[f"check_{check}"]()
     dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    run(globals())

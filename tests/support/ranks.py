@@ -1,4 +1,4 @@
-"""Starts distributed_checks.py in a process for each rank of a group."""
+"""Starts a program of checks in a process for each rank of a group."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def run_ranks(folder, ranks, *checks, device="cpu", seconds=100):
+def run_ranks(folder, ranks, *checks, device="cpu", seconds=100, program="distributed_checks.py"):
     """Runs all checks on each rank. A rank's output shows where it fails."""
     around = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
     around |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "ONSOFTMAX_NUM_THREADS": "1"}
@@ -17,7 +17,7 @@ def run_ranks(folder, ranks, *checks, device="cpu", seconds=100):
     for rank in range(ranks):
         command = [
             sys.executable,
-            HERE / "distributed_checks.py",
+            HERE / program,
             rank,
             ranks,
             folder / "meet",

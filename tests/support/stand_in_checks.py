@@ -355,6 +355,14 @@ def check_losses():
             for kind in (Interface, np.asarray)
         )
         assert all(np.array_equal(shown(a), b) for a, b in zip(made, expected, strict=True))
+    factors = np.linspace(0, 1, 36).reshape(3, 4, 3)
+    of_rows = target.copy(), _core.normalizer(X), factors, weight
+    of_rows[0][0] = -1  # rows without a gradient
+    made, expected = (
+        _core.loss_gradient(kind(X), kind(of_rows[0]), 2, *map(kind, of_rows[1:]))
+        for kind in (Interface, np.asarray)
+    )
+    assert np.array_equal(shown(made), expected) and not expected[0].any() and expected[1:].all()
 
 
 def check_batch_invariant():

@@ -8,9 +8,16 @@ pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="torch without torch.distributed"
 )
 
+LOSSES = "distributed_loss_checks.py"
+
 
 def test_two_ranks(tmp_path):
     run_ranks(tmp_path, 2, "smoke", "bytes")
+
+
+@pytest.mark.parametrize("ranks, check", [(2, "losses"), (1, "dtensor_losses")])
+def test_losses(tmp_path, ranks, check):
+    run_ranks(tmp_path, ranks, check, program=LOSSES)
 
 
 def test_a_group_that_is_not_there():
@@ -58,6 +65,11 @@ def test_torch_compile_breaks_its_graph():
     compiled = torch.compile(lambda x: distributed.softmax(x + 1) * 2, backend="eager")
     with pytest.raises(ValueError, match="there is no default group"):  # as without torch.compile
         compiled(torch.zeros(2, 3))
+    for name in ("cross_entropy", "logprob"):
+        function = getattr(distributed, name)
+        compiled = torch.compile(lambda x, f=function: f(x + 1, torch.zeros(2).long()) * 2, backend="eager")
+        with pytest.raises(ValueError, match="there is no default group"):
+            compiled(torch.zeros(2, 3))
 
 
 @pytest.mark.long("ranks")
@@ -71,7 +83,20 @@ def test_whole(tmp_path, ranks, check):
 
 
 @pytest.mark.long("ranks")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("check", ["losses", "all_losses", "dtensor_losses"])
+def test_all_losses(tmp_path, ranks, check):
+    run_ranks(tmp_path, ranks, check, program=LOSSES, seconds=500)
+
+
+@pytest.mark.long("ranks")
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("check", ["gone_from_the_collective", "gone_from_the_comparison", "changed_alone"])
 def test_a_rank_that_is_gone(tmp_path, ranks, check):
     run_ranks(tmp_path, ranks, check)
+
+
+@pytest.mark.long("ranks")
+def test_a_length_that_changes_alone(tmp_path):
+    run_ranks(tmp_path, 2, "length_changed_alone", program=LOSSES)

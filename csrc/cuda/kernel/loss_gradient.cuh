@@ -27,8 +27,8 @@ __device__ inline Real own_of(const ons_loss &loss, int64_t row, int64_t target)
            (Real)ons_class_weight(&loss, target);
 }
 
-/* The gradient of a row's elements, from its softmax. SMOOTHED: with label smoothing, for which
- * held rows have no registers. */
+/* The gradient of a row's elements, from its softmax. SMOOTHED: with label smoothing or given
+ * factors, for which held rows have no registers. */
 template <typename Real, bool SMOOTHED>
 class gradient_of_loss {
    public:
@@ -36,6 +36,11 @@ class gradient_of_loss {
                                 Real own_, const state<Real> &whole)
         : loss(loss_), target(target_), all(own_), each(0), own(own_) {
         if (target < 0) return;
+        if (SMOOTHED && loss.factors) {
+            const double *of = loss.factors + 3 * row;
+            all = (Real)of[0], each = (Real)of[1], own = (Real)of[2];
+            return;
+        }
         if (SMOOTHED && loss.smoothing != 0) {
             each = given_of<Real>(loss, row) * (Real)(loss.smoothing / (double)N);
             all = fma(each, (Real)ons_weight_sum(&loss, N), all);
@@ -79,8 +84,7 @@ class gradient_of_loss {
    private:
     const ons_loss &loss;
     const int64_t target;
-    Real all, each;
-    const Real own;
+    Real all, each, own;
 };
 
 /* A held row of a loss, as one of its threads sees it. Such a row has fewer than 2^31 elements. */
