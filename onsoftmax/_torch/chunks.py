@@ -91,7 +91,7 @@ class Layer:
                 for_weight.add(logits.T, part)
             if for_bias is not None:
                 for_bias += logits.sum(0, dtype=self.real)
-        buffer = logits = None  # before the last sum is rounded, which takes memory too
+        buffer = logits = grad_out = None  # before the last sum is rounded, which takes memory too
         return losses, [
             for_x,
             None if for_weight is None else for_weight.result(),
