@@ -78,7 +78,7 @@ def test_memory(reduction):
             linear_cross_entropy(x, weight, target, chunk=chunk, reduction=reduction).sum().backward()
             peak = torch.cuda.max_memory_allocated() - before - x.nbytes - weight.nbytes
         logits = chunk * 20032 * 2
-        summed = 2 * weight.nbytes if _ADDS_WIDE else 3 * weight.nbytes  # the second adds a product of its own
+        summed = 2 * weight.nbytes if _ADDS_WIDE else 3 * weight.nbytes  # else a product too
         assert peak <= SLACK + (logits if chunk >= 512 else max(logits + weight.nbytes, summed))
 
 
