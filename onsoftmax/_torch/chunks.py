@@ -17,7 +17,7 @@ _PITCH = 64  # elements from one row of logits to the next are a multiple of it:
 # More chunks add up a 16-bit gradient of linear_weight in float32. See linear_cross_entropy.
 _ROUNDED_CHUNKS = 4
 # torch.addmm adds 16-bit products on a GPU to a float32 sum.
-_ADDS_WIDE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+_ADDS_WIDE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)
 
 
 def tokens_of_chunk(tokens: int, classes: int, hidden: int) -> int:
