@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 from ._describe import Method, methods, plan, show_config
 from ._describe import __version__ as __version__
+from ._divergences import js_divergence, js_divergence_with_grad, kl_divergence, kl_divergence_with_grad
 from ._explain import explain
 from ._explain.record import Step
 from ._explain.trace import Trace
@@ -86,6 +87,10 @@ __all__ = [
     "explain",
     "get_batch_invariant",
     "get_num_threads",
+    "js_divergence",
+    "js_divergence_with_grad",
+    "kl_divergence",
+    "kl_divergence_with_grad",
     "log_softmax",
     "log_softmax_backward",
     "logprob",

@@ -1353,6 +1353,27 @@ def multiply(gradient: Any, grad_loss: Any, /) -> bool:
     gradient has gaps or is on the CPU.
     """
 
+def divergence(
+    operation: int,
+    logits: Any,
+    other: Any,
+    axis: int,
+    beta: float,
+    scale: Any,
+    where: Any,
+    grad_value: Any,
+    grad_out: Any,
+    reduction: int,
+    stream: Any,
+    num_threads: int | None,
+    /,
+) -> tuple[Any, Any]:
+    """(value, gradient) for onsoftmax/_divergences.py. operation: 0 kl_divergence, 1
+    reverse_kl_divergence, 2 js_divergence, of logits from other. The gradient is with respect
+    to logits. grad_out: None for no gradient, True for a new array, or the array that receives
+    it. reduction: 0 none, 1 sum, 2 mean.
+    """
+
 def logprob(
     logits: Any,
     index: Any,

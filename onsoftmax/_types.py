@@ -32,6 +32,7 @@ OperationName = Literal[
 ]
 NormalizerMethod = Literal["auto", "invariant", "exact"]
 Reduction = Literal["none", "sum", "mean"]
+Side = Literal["p", "q"]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split", "exact"]
 ExplainedOperation = Literal[
     "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward"

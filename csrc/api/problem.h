@@ -46,7 +46,8 @@ typedef struct {
     bool pair;      /* this value is an ons_pair (state.h), whatever y's type */
     bool gradient;  /* it also takes ONS_GRADIENT, and adds up no exponentials */
     bool selects;   /* the result is each row's k largest, and ONS_INDICES */
-    bool loss;      /* a loss, or with a result of the row's shape its gradient (loss.h) */
+    bool loss;      /* a loss, or with a result of the row's shape its gradient (loss.h); with
+                     * `gradient`, a divergence of two rows */
     ons_keep keeps;
     double excluded; /* the result of an element that `where` excludes */
     const char *summary;
@@ -127,6 +128,10 @@ typedef enum {
  * indices along the row. Both have k elements where x has N, with their own strides. Neither may
  * overlap x. The row has one dimension.
  *
+ * A divergence is between the softmax of x and the softmax of ONS_GRADIENT. Its values are in
+ * `loss`, and y receives their gradient with respect to x, if loss->gradient. where and scale hold
+ * for both inputs. y may be either input.
+ *
  * A loss has the pairs of its rows in ONS_STATISTIC, and reads one element of each row. Its results
  * are in `loss`, and y is not used. Its gradient has the row's shape. The row has one dimension,
  * and the dimensions before it stay in their order. */
@@ -206,6 +211,10 @@ typedef struct {
 } ons_kernel_facts;
 
 extern const ons_operation_info ons_operations[];
+
+static inline bool ons_is_divergence(ons_operation operation) {
+    return ons_operations[operation].gradient && ons_operations[operation].loss;
+}
 
 int64_t ons_dtype_size(ons_dtype dtype);
 

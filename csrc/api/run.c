@@ -36,7 +36,8 @@ ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *works
     const ons_operation_info *info = &ons_operations[problem->operation];
     bool one_a_row = info->one_a_row || problem->sums;
     const bool reduces =
-        problem->operation == ONS_OPERATION_cross_entropy && problem->loss->reduced;
+        (info->one_a_row || info->gradient) && problem->loss && problem->loss->reduced;
+    one_a_row |= ons_is_divergence(problem->operation);
     if ((plan->rows == 0 && !reduces) || (plan->N == 0 && !one_a_row)) return ONS_OK;
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;
     if (problem->device != ONS_CPU) return ons_cuda_run(problem, plan, workspace);

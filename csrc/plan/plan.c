@@ -123,7 +123,8 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     plan->reason = by_given        ? "the pairs of the rows are given: their elements are read once"
                    : finds_moments ? "the row is read once, tile by tile"
                                    : "asked for by name";
-    if (operation->loss && !given && !finds_moments && (on_cpu || operation->one_a_row))
+    if (operation->loss && !operation->gradient && !given && !finds_moments &&
+        (on_cpu || operation->one_a_row))
         return ONS_E_OPERAND;
     if (problem->sums) {
         plan->method = on_cpu && !operation->gradient ? ONS_METHOD_online : ONS_METHOD_split;

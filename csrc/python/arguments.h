@@ -127,6 +127,10 @@ extern const char ons_loss_doc[], ons_loss_gradient_doc[], ons_multiply_doc[];
 PyObject *ons_logprob_call(PyObject *self, PyObject *args);
 PyObject *ons_logprob_gradient_call(PyObject *self, PyObject *args);
 extern const char ons_logprob_doc[], ons_logprob_gradient_doc[];
+/* divergence.c */
+PyObject *ons_divergence_call(PyObject *self, PyObject *args);
+extern const char ons_divergence_doc[];
+
 /* traced.c */
 PyObject *ons_check_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *ons_xla_target(PyObject *self, PyObject *platform);

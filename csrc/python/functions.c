@@ -262,6 +262,7 @@ static const char of_memory_doc[] =
 #define FUNCTIONS_OF_TOPK FUNCTIONS
 #define FUNCTIONS_OF_LOSS(name)
 #define FUNCTIONS_OF_LOSS_GRADIENT(name)
+#define FUNCTIONS_OF_DIVERGENCE(name)
 
 static PyMethodDef functions[] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) FUNCTIONS_OF_##result(name)

@@ -70,6 +70,12 @@ static int check_no_gaps(const char *name, const ons_view *view) {
     return -1;
 }
 
+ons_view *ons_take_operand(ons_row_call *call, const char *name, PyObject *object, ons_role role) {
+    ons_library library;
+    ons_view *view = new_entry(call, name, false);
+    return ons_take(&call->caller, object, role, view, &library) < 0 ? NULL : view;
+}
+
 ons_view *ons_take_indices(ons_row_call *call, const char *name, PyObject *object, bool several) {
     ons_library library;
     ons_view *view = new_entry(call, name, false), wanted = call->rows;

@@ -42,6 +42,8 @@ bool ons_has_gaps(const ons_view *view);
 /* The functions that take an array return its view, or NULL with an exception. None is an empty
  * view. */
 
+/* An array of the given role, of any shape and floating type. */
+ons_view *ons_take_operand(ons_row_call *call, const char *name, PyObject *object, ons_role role);
 /* Indices of elements, one a row, or with `several` any number of them a row. */
 ons_view *ons_take_indices(ons_row_call *call, const char *name, PyObject *object, bool several);
 /* A real array of the shape of `like`. `one`: or of one number. */

@@ -65,6 +65,7 @@
 #define ENDINGS_OF_TOPK(operation)
 #define ENDINGS_OF_LOSS(operation)
 #define ENDINGS_OF_LOSS_GRADIENT(operation) /* softmax's, and loss.c */
+#define ENDINGS_OF_DIVERGENCE(operation)
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDINGS_OF_##result(name)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
@@ -87,6 +88,7 @@
 #define ENDING_OF_TOPK(name, form)
 #define ENDING_OF_LOSS(name, form)
 #define ENDING_OF_LOSS_GRADIENT(name, form)
+#define ENDING_OF_DIVERGENCE(name, form)
 
 #ifndef WITHOUT_PIPELINES
 #define RUN(name, operation, type, run_all) \
@@ -143,6 +145,7 @@
 #define RUNS_OF_TOPK(operation)
 #define RUNS_OF_LOSS(operation)
 #define RUNS_OF_LOSS_GRADIENT(operation)
+#define RUNS_OF_DIVERGENCE(operation)
 #define RUNS_OF_GRADIENT(operation)
 #define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
 #include "../../op/operations.def"
@@ -160,6 +163,7 @@
 #define PIPELINES_OF_TOPK(name)
 #define PIPELINES_OF_LOSS(name)
 #define PIPELINES_OF_LOSS_GRADIENT(name)
+#define PIPELINES_OF_DIVERGENCE(name)
 #define PIPELINES_OF_GRADIENT(name)
 #endif
 

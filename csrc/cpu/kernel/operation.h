@@ -180,6 +180,7 @@ typedef struct {
 #define OPERATION_OF_TOPK(name, keeps)
 #define OPERATION_OF_LOSS(name, keeps)
 #define OPERATION_OF_LOSS_GRADIENT(name, keeps)
+#define OPERATION_OF_DIVERGENCE(name, keeps)
 #define ONS_OPERATION(name, result, keeps, excluded, summary) OPERATION_OF_##result(name, keeps)
 #include "../../op/operations.def"
 #undef ONS_OPERATION

@@ -55,6 +55,7 @@ struct gradient_sum : nothing_beside {
 #define OF_TOPK(code)
 #define OF_LOSS(code)
 #define OF_LOSS_GRADIENT(code)
+#define OF_DIVERGENCE(code)
 
 struct gradient_operations : several_operations {
     using statistic = gradient_sum;
@@ -76,5 +77,6 @@ struct gradient_operations : several_operations {
 #undef OF_TOPK
 #undef OF_LOSS
 #undef OF_LOSS_GRADIENT
+#undef OF_DIVERGENCE
 
 #endif

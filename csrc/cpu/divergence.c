@@ -1,0 +1,242 @@
+/* divergence.c - divergences between rows, and their gradients. A thread takes a piece of the rows
+ * at a time. It fills its scratch with softmax and log_softmax of both inputs, as the methods of
+ * these operations compute them. The terms are then sums and products of these numbers. */
+#include "divergence.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "../api/loss.h"
+#include "../api/onsoftmax.h"
+
+/* What a thread keeps of a piece, in the compute type. With reverse_kl_divergence p and q change
+ * places: KL_P is the softmax of the row that the terms are weighted with. */
+typedef enum { KL_P, LOG_P, LOG_Q, KL_Q, ARRAYS } array;
+
+/* About the bytes of a thread's scratch, if rows are short. */
+enum { PIECE_BYTES = 1 << 18 };
+
+typedef struct {
+    const ons_problem *problem;
+    const ons_plan *plan;
+    ons_movers move;
+    ons_machine machine; /* of one thread */
+    int64_t piece;       /* rows */
+    char *scratch;
+    atomic_int status;
+} divergences;
+
+/* ------- The terms of a row, for both types of arithmetic ------- */
+
+/* Adds up n terms in a fixed order, in a way that compilers make vectors of. */
+enum { CHAINS = 8 };
+#define ADD_UP(sum, n, term)                                          \
+    do {                                                              \
+        double chain[CHAINS] = {0};                                   \
+        int64_t k = 0;                                                \
+        for (; k + CHAINS <= (n); k += CHAINS)                        \
+            for (int i = 0; i < CHAINS; i++) chain[i] += term(k + i); \
+        for (; k < (n); k++) chain[0] += term(k);                     \
+        for (int i = 0; i < CHAINS; i++) (sum) += chain[i];           \
+    } while (0)
+
+/* A term with p = 0 is 0, whatever its logarithms are. */
+#define FOR_TYPE(T, name, EXPM1, LOG1P)                                                            \
+    static double kl_##name(const void *of_p, const void *of_log_p, const void *of_log_q,          \
+                            int64_t N) {                                                           \
+        const T *p = of_p, *log_p = of_log_p, *log_q = of_log_q;                                   \
+        double sum = 0.0;                                                                          \
+        ADD_UP(sum, N, TERM_OF_KL);                                                                \
+        return sum;                                                                                \
+    }                                                                                              \
+    /* log(p / r) with r = beta p + (1 - beta) q, from log(p / q). If q is much larger than p,     \
+     * q / p would overflow, and log(q / r) is nearly -log(1 - beta). */                           \
+    static T over_mixture_##name(T log_ratio, T beta) {                                            \
+        const T far = 30;                                                                          \
+        if (log_ratio > -far) return -LOG1P((1 - beta) * EXPM1(-log_ratio));                       \
+        return log_ratio - LOG1P(beta * EXPM1(log_ratio));                                         \
+    }                                                                                              \
+    /* Replaces log p by log(p / r). Returns the sum of both kinds of terms, and in of_p_alone     \
+     * the sum of p log(p / r). */                                                                 \
+    static double js_##name(const void *of_p, void *of_log_p, const void *of_log_q,                \
+                            const void *of_q, double beta, double *of_p_alone, int64_t N) {        \
+        const T *p = of_p, *q = of_q, *log_q = of_log_q;                                           \
+        T *log_p = of_log_p;                                                                       \
+        double of_q_alone = 0.0;                                                                   \
+        *of_p_alone = 0.0;                                                                         \
+        for (int64_t k = 0; k < N; k++) {                                                          \
+            const T log_ratio = log_p[k] - log_q[k];                                               \
+            log_p[k] = over_mixture_##name(log_ratio, (T)beta);                                    \
+            *of_p_alone += p[k] == 0 ? 0.0 : (double)(p[k] * log_p[k]);                            \
+            of_q_alone +=                                                                          \
+                q[k] == 0 ? 0.0 : (double)(q[k] * over_mixture_##name(-log_ratio, (T)(1 - beta))); \
+        }                                                                                          \
+        return beta * *of_p_alone + (1 - beta) * of_q_alone;                                       \
+    }                                                                                              \
+    /* Replaces `terms`, the logarithms, by by * p * (terms - less - mean). */                     \
+    static void gradient_##name(void *terms, const void *less, const void *of_p, double mean,      \
+                                double by, int64_t N) {                                            \
+        const T *p = of_p, *apart = less;                                                          \
+        T *y = terms;                                                                              \
+        for (int64_t k = 0; k < N; k++) {                                                          \
+            const T term = (apart ? y[k] - apart[k] : y[k]) - (T)mean;                             \
+            y[k] = p[k] == 0 ? 0 : (T)by * (p[k] * term);                                          \
+        }                                                                                          \
+    }                                                                                              \
+    /* Replaces q by by * (q - p). */                                                              \
+    static void difference_##name(void *of_q, const void *of_p, double by, int64_t N) {            \
+        const T *p = of_p;                                                                         \
+        T *q = of_q;                                                                               \
+        for (int64_t k = 0; k < N; k++) q[k] = (T)by * (q[k] - p[k]);                              \
+    }
+#define TERM_OF_KL(k) (p[k] == 0 ? 0.0 : (double)(p[k] * (log_p[k] - log_q[k])))
+FOR_TYPE(float, f32, expm1f, log1pf)
+FOR_TYPE(double, f64, expm1, log1p)
+#define OF_TYPE(wide, name, ...) ((wide) ? name##_f64(__VA_ARGS__) : name##_f32(__VA_ARGS__))
+
+/* ------- A piece of the rows ------- */
+
+static int64_t row_bytes(const divergences *of) {
+    return of->plan->N * ons_dtype_size(of->plan->compute);
+}
+
+static char *array_of(const divergences *of, int worker, array which) {
+    return of->scratch + (worker * ARRAYS + (int)which) * of->piece * row_bytes(of);
+}
+
+/* The bytes from an operand's first row to row `row`. */
+static int64_t offset_of(const ons_problem *problem, ons_role role, int64_t row) {
+    int64_t offset = 0;
+    for (int dim = problem->dims - problem->reduced_dims - 1; dim >= 0; dim--) {
+        offset += row % problem->extent[dim] * problem->operand[role].stride[dim];
+        row /= problem->extent[dim];
+    }
+    return offset;
+}
+
+/* Rows of one input that differ in the last outer dimension alone, as a problem of `operation`
+ * whose result goes to scratch. */
+static void fill(divergences *of, ons_operation operation, ons_role from, int64_t row, int64_t rows,
+                 char *to) {
+    const int reduced = of->problem->reduced_dims, outer = of->problem->dims - reduced;
+    const int first = outer > 0 ? outer - 1 : 0;
+    int64_t stride = ons_dtype_size(of->plan->compute);
+    ons_problem part = *of->problem;
+    ons_plan plan;
+    part.operation = operation;
+    part.loss = NULL;
+    part.operand[ONS_X] = part.operand[from];
+    part.operand[ONS_GRADIENT] = (ons_operand){NULL, ONS_FLOAT32, {0}};
+    part.operand[ONS_X].data += offset_of(of->problem, from, row);
+    for (int role = ONS_WHERE; role <= ONS_SCALE; role++)
+        if (part.operand[role].data)
+            part.operand[role].data += offset_of(of->problem, (ons_role)role, row);
+    part.operand[ONS_Y] = (ons_operand){to, of->plan->compute, {0}};
+    if (outer > 0) part.extent[first] = rows;
+    for (int dim = part.dims - 1; dim >= first; dim--) {
+        part.operand[ONS_Y].stride[dim] = stride;
+        stride *= part.extent[dim];
+    }
+    part.dims -= first; /* drops the dimensions before `first` */
+    for (int dim = 0; dim < part.dims; dim++) {
+        part.extent[dim] = part.extent[dim + first];
+        for (int role = 0; role < ONS_OPERANDS; role++)
+            part.operand[role].stride[dim] = part.operand[role].stride[dim + first];
+    }
+    ons_coalesce(&part);
+    ons_status status = ons_make_plan(&part, ONS_METHOD_INVARIANT, &of->machine, &plan);
+    if (status == ONS_OK) status = ons_cpu_run(&part, &plan);
+    if (status != ONS_OK) atomic_store(&of->status, status);
+}
+
+/* Writes the gradient of a row. The elements of a row may lie in several dimensions. */
+static void store(const divergences *of, int64_t row, const char *from) {
+    const ons_problem *problem = of->problem;
+    const ons_operand *y = &problem->operand[ONS_Y];
+    const int last = problem->dims - 1, first = problem->dims - problem->reduced_dims;
+    const int64_t n = problem->extent[last], bytes = n * ons_dtype_size(of->plan->compute);
+    for (int64_t j = 0; j < of->plan->N; j += n, from += bytes) {
+        char *to = y->data + offset_of(problem, ONS_Y, row);
+        int64_t index = j / n;
+        for (int dim = last - 1; dim >= first; dim--) {
+            to += index % problem->extent[dim] * y->stride[dim];
+            index /= problem->extent[dim];
+        }
+        of->move.store(to, y->stride[last], y->dtype, from, n);
+    }
+}
+
+static double scale_of(const ons_problem *problem, int64_t row) {
+    const ons_operand *scale = &problem->operand[ONS_SCALE];
+    if (!scale->data) return problem->scale_by;
+    return *(const double *)(const void *)(scale->data + offset_of(problem, ONS_SCALE, row));
+}
+
+/* Computes the value of a row and, where one of its arrays was, its gradient. */
+static void finish_row(const divergences *of, int worker, int64_t i, int64_t row) {
+    const ons_operation operation = of->problem->operation;
+    const ons_loss *loss = of->problem->loss;
+    const bool wide = loss->in_double, js = operation == ONS_OPERATION_js_divergence;
+    const int64_t N = of->plan->N;
+    char *at[ARRAYS], *gradient = NULL;
+    for (int which = 0; which < ARRAYS; which++)
+        at[which] = array_of(of, worker, (array)which) + i * row_bytes(of);
+    double of_p = 0.0, by = loss->share * scale_of(of->problem, row);
+    const double value =
+        js ? OF_TYPE(wide, js, at[KL_P], at[LOG_P], at[LOG_Q], at[KL_Q], loss->beta, &of_p, N)
+           : OF_TYPE(wide, kl, at[KL_P], at[LOG_P], at[LOG_Q], N);
+    ons_set_real(loss, loss->loss, row, value);
+    if (!loss->gradient) return;
+    if (loss->given) by *= ons_real_at(loss, loss->given, row * loss->given_step);
+    if (operation == ONS_OPERATION_reverse_kl_divergence) {
+        OF_TYPE(wide, difference, gradient = at[KL_Q], at[KL_P], by, N);
+    } else {
+        gradient = at[LOG_P];
+        OF_TYPE(wide, gradient, gradient, js ? NULL : at[LOG_Q], at[KL_P], js ? of_p : value,
+                js ? by * loss->beta : by, N);
+    }
+    store(of, row, gradient);
+}
+
+static void finish_rows(void *context, int worker, int64_t begin, int64_t end) {
+    divergences *of = context;
+    const ons_problem *problem = of->problem;
+    const int outer = problem->dims - problem->reduced_dims;
+    const int64_t side_by_side = outer > 0 ? problem->extent[outer - 1] : 1;
+    const bool reverse = problem->operation == ONS_OPERATION_reverse_kl_divergence;
+    const bool js = problem->operation == ONS_OPERATION_js_divergence;
+    const ons_role of_p = reverse ? ONS_GRADIENT : ONS_X, of_q = reverse ? ONS_X : ONS_GRADIENT;
+    for (int64_t row = begin, rows; row < end; row += rows) {
+        rows = side_by_side - row % side_by_side;
+        if (rows > of->piece) rows = of->piece;
+        if (rows > end - row) rows = end - row;
+        if (of->plan->N > 0) {
+            fill(of, ONS_OPERATION_softmax, of_p, row, rows, array_of(of, worker, KL_P));
+            fill(of, ONS_OPERATION_log_softmax, of_p, row, rows, array_of(of, worker, LOG_P));
+            fill(of, ONS_OPERATION_log_softmax, of_q, row, rows, array_of(of, worker, LOG_Q));
+            if (js || (reverse && problem->loss->gradient))
+                fill(of, ONS_OPERATION_softmax, of_q, row, rows, array_of(of, worker, KL_Q));
+        }
+        for (int64_t i = 0; i < rows; i++) finish_row(of, worker, i, row + i);
+    }
+}
+
+ons_status ons_cpu_divergences(const ons_problem *problem, const ons_plan *plan) {
+    const ons_loss *loss = problem->loss;
+    const ons_kernels *kernels = ons_kernels_for(plan->compute);
+    divergences of = {problem, plan, kernels->move, ons_this_machine(1), 1, NULL, ONS_OK};
+    const int64_t bytes = row_bytes(&of);
+    if (ARRAYS * bytes < PIECE_BYTES) of.piece = PIECE_BYTES / (ARRAYS * (bytes > 0 ? bytes : 1));
+    if (of.piece > plan->rows) of.piece = plan->rows > 0 ? plan->rows : 1;
+    const size_t room = (size_t)(plan->threads * ARRAYS * of.piece * bytes);
+    of.scratch = aligned_alloc(64, (room + 64) & ~(size_t)63);
+    if (!of.scratch) return ONS_E_MEMORY;
+    ons_parallel_for(plan->rows, of.piece, plan->threads, finish_rows, &of);
+    free(of.scratch);
+    if (!loss->reduced) return of.status;
+    double sum = 0.0;
+    for (int64_t row = 0; row < plan->rows; row++) sum += ons_real_at(loss, loss->loss, row);
+    ons_set_real(loss, loss->reduced, 0, loss->share * sum);
+    return of.status;
+}

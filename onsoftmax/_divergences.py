@@ -1,0 +1,318 @@
+"""kl_divergence and js_divergence: how far the softmax of each row is from the softmax of another row."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, get_args
+
+from . import _core
+from ._libraries.kinds import dtype_name
+from ._losses import _prepared
+from ._types import Reduction, Side
+
+if TYPE_CHECKING:
+    from ._types import ArrayLike
+
+_REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
+_SIDES: tuple[Side, ...] = get_args(Side)
+_KL, _REVERSE_KL, _JS = range(3)
+
+
+def check_divergence(reduction: str, wrt: str = "p", beta: float = 0.5) -> None:
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"reduction is {reduction!r}: expected 'none', 'sum' or 'mean'")
+    if wrt not in _SIDES:
+        raise ValueError(f"wrt is {wrt!r}: expected 'p' or 'q'")
+    if not 0 < beta < 1:
+        raise ValueError(f"beta is {beta!r}: expected a number between 0 and 1")
+
+
+def divergence(
+    p_logits: Any,
+    q_logits: Any,
+    axis: int,
+    *,
+    beta: float | None = None,
+    scale: Any = 1.0,
+    where: Any = None,
+    reduction: Reduction = "none",
+    wrt: Side = "p",
+    grad_value: Any = None,
+    grad_out: Any = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[Any, Any]:
+    """(value, gradient or None). beta: None for kl_divergence. grad_out: True for a new array."""
+    check_divergence(reduction, wrt, 0.5 if beta is None else beta)
+    operation = _JS if beta is not None else _KL if wrt == "p" else _REVERSE_KL
+    share = 0.5 if beta is None else float(beta)
+    logits, other = (p_logits, q_logits) if wrt == "p" else (q_logits, p_logits)
+    if grad_value is not None:
+        of_logits = dtype_name(getattr(logits, "dtype", "float64"))
+        real = ("float64",) if of_logits == "float64" else ("float32",)
+        grad_value = _prepared("grad_value", grad_value, real)
+    return _core.divergence(
+        operation,
+        logits,
+        other,
+        operator.index(axis),
+        share if wrt == "p" else 1 - share,
+        scale,
+        where,
+        grad_value,
+        grad_out,
+        _REDUCTIONS.index(reduction),
+        stream,
+        num_threads,
+    )
+
+
+def kl_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """The Kullback-Leibler divergence of each row: sum(p * log(p / q)), p and q the softmax of both rows.
+
+    Both arrays are read once. No array of their size is written. In distillation, the forward divergence is
+    kl_divergence(teacher, student), and the reverse divergence is kl_divergence(student, teacher).
+    torch.nn.functional.kl_div has the opposite order, and takes log-probabilities.
+
+    Parameters
+    ----------
+    p_logits, q_logits : array_like, of one shape and one dtype
+        Dimensionless, as softmax takes them.
+    axis : int
+        The axis of the elements of a row.
+    scale : number, or array that broadcasts to the rows
+        Multiplies both logits: 1 / temperature.
+    where : array of bool that broadcasts to the logits, optional
+        The elements that count, in both rows. A row without any has the value 0 and the gradient 0.
+    reduction : "none", "mean" or "sum"
+        "none" gives a value for each row. "mean" gives the mean of the values of the rows, and "sum" their
+        sum.
+    stream, num_threads
+        As softmax takes them.
+
+    Returns
+    -------
+    array of the logits' kind, or a number
+        In nats. It is float64 for float64 logits, and float32 for all other types. An element with p = 0 adds
+        0. An element with q = 0, because its logit is -inf, and p above 0 gives inf. A row with a NaN or
+        +inf, or with nothing but -inf, gives NaN. A row without elements gives 0. The mean over no rows is
+        NaN.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ, an argument is out of its range, or the arrays are on different devices.
+    TypeError
+        The types differ, or are none that softmax takes.
+    RuntimeError
+        As softmax raises it.
+
+    References
+    ----------
+    S. Kullback, R. A. Leibler, On information and sufficiency, Annals of Mathematical Statistics 22 (1951).
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> ons.kl_divergence([[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]).round(4)
+    array([1.1504])
+    """
+    return divergence(
+        p_logits,
+        q_logits,
+        axis,
+        scale=scale,
+        where=where,
+        reduction=reduction,
+        stream=stream,
+        num_threads=num_threads,
+    )[0]
+
+
+def kl_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: Any = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[Any, Any]:
+    """The value of kl_divergence, and its gradient with respect to the logits of one side.
+
+    The gradient is the gradient of the returned value. With reduction="none" it is the gradient of the sum
+    of the values. With respect to p_logits it is scale * p * (log(p / q) - value), and with respect to
+    q_logits it is scale * (q - p).
+
+    Parameters
+    ----------
+    wrt : "p" or "q"
+        The side: p_logits or q_logits.
+    grad_out : array of the logits' shape and type, optional
+        Receives the gradient and is returned. It may be the logits of the side.
+    p_logits, q_logits, axis, scale, where, reduction, stream, num_threads
+        As kl_divergence takes them.
+
+    Returns
+    -------
+    (value, gradient)
+        The gradient has the type of the logits. A row whose value is not finite has a gradient that is not
+        finite either.
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        As kl_divergence. Also ValueError if wrt is neither "p" nor "q", or grad_out has another shape or
+        type than the logits.
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> value, gradient = ons.kl_divergence_with_grad([[1.0, 2.0]], [[2.0, 1.0]], wrt="q")
+    >>> gradient.round(4)
+    array([[ 0.4621, -0.4621]])
+    """
+    return divergence(
+        p_logits,
+        q_logits,
+        axis,
+        scale=scale,
+        where=where,
+        reduction=reduction,
+        wrt=wrt,
+        grad_out=True if grad_out is None else grad_out,
+        stream=stream,
+        num_threads=num_threads,
+    )
+
+
+def js_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """The Jensen-Shannon divergence of each row: beta * KL(p, r) + (1 - beta) * KL(q, r).
+
+    p and q are the softmax of both rows, and r = beta * p + (1 - beta) * q. KL(p, r) is sum(p * log(p / r)).
+
+    Parameters
+    ----------
+    beta : float
+        The share of p, above 0 and below 1.
+    p_logits, q_logits, axis, scale, where, reduction, stream, num_threads
+        As kl_divergence takes them.
+
+    Returns
+    -------
+    array of the logits' kind, or a number
+        As kl_divergence returns it. The value is never above log(2). It is finite if an element has q = 0.
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        As kl_divergence. Also ValueError if beta is out of its range.
+
+    References
+    ----------
+    J. Lin, Divergence measures based on the Shannon entropy, IEEE Transactions on Information Theory 37 (1991).
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> ons.js_divergence([[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]).round(4)
+    array([0.2439])
+    """
+    return divergence(
+        p_logits,
+        q_logits,
+        axis,
+        beta=beta,
+        scale=scale,
+        where=where,
+        reduction=reduction,
+        stream=stream,
+        num_threads=num_threads,
+    )[0]
+
+
+def js_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: Any = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[Any, Any]:
+    """The value of js_divergence, and its gradient with respect to the logits of one side.
+
+    With respect to p_logits the gradient is scale * beta * p * (log(p / r) - KL(p, r)), and with respect to
+    q_logits it is scale * (1 - beta) * q * (log(q / r) - KL(q, r)).
+
+    Parameters
+    ----------
+    p_logits, q_logits, axis, beta, scale, where, reduction, stream, num_threads
+        As js_divergence takes them.
+    wrt, grad_out
+        As kl_divergence_with_grad takes them.
+
+    Returns
+    -------
+    (value, gradient)
+        As kl_divergence_with_grad returns them.
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        As js_divergence and kl_divergence_with_grad.
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> value, gradient = ons.js_divergence_with_grad([[1.0, 2.0]], [[2.0, 1.0]])
+    >>> gradient.round(4)
+    array([[-0.0908,  0.0908]])
+    """
+    return divergence(
+        p_logits,
+        q_logits,
+        axis,
+        beta=beta,
+        scale=scale,
+        where=where,
+        reduction=reduction,
+        wrt=wrt,
+        grad_out=True if grad_out is None else grad_out,
+        stream=stream,
+        num_threads=num_threads,
+    )
