@@ -32,10 +32,11 @@ typedef struct ons_loss {
     /* For the gradient of rows whose pairs are given: all, each and target of each row
      * (ons_loss_gradient), in place of all other terms except target, ignore_index and weight. */
     const double *factors;
-    /* For a divergence, of which only given, given_step, loss and reduced are used besides: */
+    double share; /* what each loss counts in `reduced`, if there is no divisor */
+    /* For a divergence, which also has in_double, given, loss, reduced and share, and whose gradient
+     * is multiplied by share: */
     bool gradient; /* y receives the gradient */
     double beta;   /* of js_divergence */
-    double share;  /* what each value counts in `reduced`; the gradient is multiplied by it */
 } ons_loss;
 
 /* A row's target, or one of these. */

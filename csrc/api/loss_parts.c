@@ -128,6 +128,7 @@ ons_status ons_plan_loss(ons_loss_parts *all, const ons_machine *machine) {
 ons_status ons_run_loss(const ons_loss_parts *all, void *scratch) {
     const bool on_cpu = all->problem.device == ONS_CPU;
     ons_loss terms = all->terms;
+    terms.share = 1.0;
     ons_status status = ONS_OK;
     if (on_cpu) scratch = aligned_alloc(ALIGNMENT, (size_t)all->scratch_bytes);
     if (!scratch) return ONS_E_MEMORY;

@@ -19,7 +19,7 @@ static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
         problem->dims > ONS_MAX_DIMS)
         return false;
     if ((!problem->operand[ONS_X].data && plan->rows * plan->N > 0) ||
-        !problem->operand[ONS_Y].data)
+        (!problem->operand[ONS_Y].data && !ons_is_divergence(problem->operation)))
         return false;
     if (ons_operations[problem->operation].selects && !is_selection(problem, plan)) return false;
     if (!is_float(problem->operand[ONS_X].dtype) || !is_float(problem->operand[ONS_Y].dtype))

@@ -9,7 +9,7 @@
  * it moves 2 reads + 1 write, and a block has at most GRADIENT_THREADS. */
 #include "driver/device.cuh"
 #include "kernel/held.cuh"
-#include "kernel/launch_gradient.cuh"
+#include "kernel/launch_divergence.cuh"
 #include "kernel/launch_loss.cuh"
 #include "kernel/launch_packs.cuh"
 #include "team/strips_of_columns.cuh"
@@ -17,8 +17,7 @@
 /* The most threads of a block. A multiprocessor must hold WARPS warps. They form two blocks, or
  * with a gradient blocks of GRADIENT_THREADS threads. */
 template <typename Ops, int WARPS>
-constexpr int MAX_THREADS =
-    std::is_same_v<Ops, gradient_operations> ? GRADIENT_THREADS : WARPS / 2 * WARP;
+constexpr int MAX_THREADS = TAKES_TWO_ROWS<Ops> ? GRADIENT_THREADS : WARPS / 2 * WARP;
 
 template <typename Ops, typename Rows, typename Form, int K, int WARPS>
 __global__ void __launch_bounds__(MAX_THREADS<Ops, WARPS>, WARPS *WARP / MAX_THREADS<Ops, WARPS>)
@@ -94,6 +93,26 @@ ons_status launch_gradients_in_cluster(const launch_request &request) {
             return with_constant<BLOCK_CHUNKS, GRADIENT_CLUSTER_CHUNKS>(chunks, launch_with);
         else
             return launch_with(std::integral_constant<int, BLOCK_CHUNKS>());
+    });
+}
+
+ons_status launch_divergences_in_cluster(const launch_request &request) {
+    return with_divergence_rows(request, [&](auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        using Real = typename Rows::Real;
+        auto launch_with = [&](auto K) {
+            constexpr int CHUNKS = decltype(K)::value,
+                          WARPS = ons_gradient_warps(Rows::IS_16_BIT, CHUNKS > BLOCK_CHUNKS);
+            return launch_strips(
+                request, shape_of<Rows, block_a_row, divergence_state<Real, Real>>(request.plan),
+                cluster_kernel<divergence_operation, Rows, block_a_row, CHUNKS, WARPS>,
+                rows.arguments);
+        };
+        const int chunks = request.plan->elements_a_thread / Rows::V;
+        if constexpr (Rows::ALL_ALIGNED)
+            return launch_with(std::integral_constant<int, GRADIENT_CLUSTER_CHUNKS>());
+        else
+            return with_constant<BLOCK_CHUNKS, GRADIENT_CLUSTER_CHUNKS>(chunks, launch_with);
     });
 }
 

@@ -7,7 +7,7 @@
  * BLOCK_CHUNKS chunks. With a gradient it moves 2 reads + 1 write, and a block has at most
  * GRADIENT_THREADS. */
 #include "kernel/held.cuh"
-#include "kernel/launch_gradient.cuh"
+#include "kernel/launch_divergence.cuh"
 #include "kernel/launch_loss.cuh"
 #include "kernel/launch_rows.cuh"
 #include "team/block.cuh"
@@ -30,7 +30,7 @@ template <typename Ops, typename Rows, int K>
 __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, MIN_BLOCKS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
-    block<MAX_THREADS<Rows, K> / WARP, std::is_same_v<Ops, gradient_operations>> team;
+    block<MAX_THREADS<Rows, K> / WARP, TAKES_TWO_ROWS<Ops>> team;
     held<Ops, Rows, K>(args, team);
 }
 
@@ -75,6 +75,13 @@ ons_status launch_losses_in_block(const launch_request &request) {
 ons_status launch_gradients_in_block(const launch_request &request) {
     return with_gradient_rows(request, [&](auto rows) {
         return launch_block<gradient_operations, typename decltype(rows)::Rows, BLOCK_CHUNKS>(
+            request, rows.arguments);
+    });
+}
+
+ons_status launch_divergences_in_block(const launch_request &request) {
+    return with_divergence_rows(request, [&](auto rows) {
+        return launch_block<divergence_operation, typename decltype(rows)::Rows, BLOCK_CHUNKS>(
             request, rows.arguments);
     });
 }

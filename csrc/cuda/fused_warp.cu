@@ -9,7 +9,7 @@
  * fused_warp_staged.cu takes short rows that lie one after the other. With a gradient such rows are
  * a kind of rows of this kernel (rows/staged_gradient.cuh). */
 #include "kernel/held.cuh"
-#include "kernel/launch_gradient.cuh"
+#include "kernel/launch_divergence.cuh"
 #include "kernel/launch_loss.cuh"
 #include "kernel/launch_packs.cuh"
 #include "rows/staged_gradient.cuh"
@@ -108,6 +108,18 @@ ons_status launch_gradients_in_warp(const launch_request &request) {
         return with_gradient_shape<Rows::V>(request.plan, [&](auto L, auto K) {
             return launch_as<gradient_operations, Rows, lanes<decltype(L)::value>,
                              decltype(K)::value>(request, rows.arguments);
+        });
+    });
+}
+
+ons_status launch_divergences_in_warp(const launch_request &request) {
+    return with_divergence_rows(request, [&](auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        return with_constant<DIVERGENCE_LANES, WARP>(request.plan->lanes, [&](auto L) {
+            constexpr int LANES = decltype(L)::value;
+            return launch_as<divergence_operation, Rows, lanes<LANES>,
+                             LANES == WARP ? WARP_CHUNKS : DIVERGENCE_CHUNKS>(request,
+                                                                              rows.arguments);
         });
     });
 }

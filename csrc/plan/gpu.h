@@ -21,6 +21,7 @@ typedef struct {
     bool packed;        /* columns side by side, in the column form */
     bool gradient;      /* the operation takes a gradient */
     bool given;         /* the caller gives the sums of the rows */
+    bool divergence;    /* the operation is a divergence of two rows */
     bool held_loss;     /* the kernel finds a loss and its gradient at once */
     bool staged;        /* rows one after the other that are faster together (staged.cuh) */
     int part_bytes;     /* bytes in the workspace for a part of a row, in split */

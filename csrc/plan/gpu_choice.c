@@ -216,6 +216,15 @@ static choice choose_for_gradients(const gpu_row *row, const ons_plan *plan) {
     return (choice){ONS_METHOD_split, "rows too long to be held: blocks share each one", NULL};
 }
 
+/* Rows without gaps are held, if one of these can hold them. */
+static choice choose_for_divergences(const gpu_row *row, const ons_plan *plan) {
+    if (row->contiguous && row->chunk == 4 && plan->N > 0 && !plan->invariant) {
+        const choice held = choose_for_gradients(row, plan);
+        if (held.method != ONS_METHOD_split) return held;
+    }
+    return (choice){ONS_METHOD_split, "a block reads both rows several times", NULL};
+}
+
 /* For any number of rows of any kind: what `auto` takes for many general rows, since general_rows
  * have the fewest kernels. For one value a row it is the choice for one row, since `online` adds up
  * unaligned 16-bit rows in an order of their own. */
@@ -272,6 +281,12 @@ static bool is_contiguous_gradient(const ons_problem *problem) {
            (problem->extent[inner] == 1 ||
             (has_no_gaps(problem, inner) &&
              gradient->stride[inner] == ons_dtype_size(gradient->dtype)));
+}
+
+/* Whether both rows of a divergence can be held. Its scale multiplies the inputs. */
+static bool is_contiguous_divergence(const ons_problem *problem) {
+    return is_contiguous_gradient(problem) && problem->scale_by == 1.0 &&
+           problem->operation != ONS_OPERATION_js_divergence;
 }
 
 /* Whether masked_rows can take the rows: without gaps along the axis, with any scale. The mask has
@@ -393,8 +408,11 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
             llabs(problem->operand[ONS_X].stride[inner]);
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
+    const bool divergence = ons_is_divergence(problem->operation);
     bool contiguous =
-        !columns && (gradient ? is_contiguous_gradient(problem) : is_contiguous(problem));
+        !columns && (divergence ? is_contiguous_divergence(problem)
+                     : gradient ? is_contiguous_gradient(problem)
+                                : is_contiguous(problem));
     bool masked = !columns && !gradient && is_masked(problem);
     bool is_16_bit = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     gpu_row row = {
@@ -411,20 +429,22 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         .packed = columns && is_packed(problem),
         .gradient = gradient,
         .given = given,
-        .staged = !columns && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan),
+        .staged = !columns && !divergence && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan),
         .part_bytes =
             packed_states ? (int)sizeof(ons_packed) : 2 * (int)ons_dtype_size(plan->compute),
         .operation = problem->operation,
         .gpu = &gpu};
     const bool loss = ons_operations[problem->operation].loss;
-    row.held_loss = loss && !row.given && !has_one_a_row(&row);
+    row.held_loss = loss && !gradient && !row.given && !has_one_a_row(&row);
+    row.divergence = divergence;
     /* other rows are not held, nor are all layouts of a row */
     if (row.held_loss && (!contiguous || row.chunk != 4 || plan->invariant)) return ONS_E_OPERAND;
     if (row.chunks == 0) row.chunks = 1;
 
     if (plan->method == ONS_METHOD_AUTO) {
         ons_dtype dtype = problem->operand[ONS_X].dtype;
-        choice chosen = row.held_loss         ? choose_for_losses(&row, dtype, plan)
+        choice chosen = divergence            ? choose_for_divergences(&row, plan)
+                        : row.held_loss       ? choose_for_losses(&row, dtype, plan)
                         : plan->invariant     ? choose_for_all(&row, dtype, plan)
                         : gradient            ? choose_for_gradients(&row, plan)
                         : has_one_a_row(&row) ? choose_for_values(&row, plan)

@@ -487,6 +487,31 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     return ONS_OK;
 }
 
+/* For divergences. Held rows have the shapes of gradients. */
+static ons_status take_divergence(const gpu_row *row, ons_plan *plan) {
+    const ons_status status = take_gradient(row, plan);
+    switch (plan->method) {
+    case ONS_METHOD_fused_warp:
+        plan->family = ONS_FAMILY_divergences_in_warp;
+        plan->lanes = row->chunks <= DIVERGENCE_LANES * DIVERGENCE_CHUNKS ? DIVERGENCE_LANES : WARP;
+        plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+        plan->width = plan->threads / plan->lanes;
+        plan->elements_a_thread =
+            (plan->lanes == WARP ? WARP_CHUNKS : DIVERGENCE_CHUNKS) * row->chunk;
+        return status;
+    case ONS_METHOD_fused_block: plan->family = ONS_FAMILY_divergences_in_block; return status;
+    case ONS_METHOD_cluster: plan->family = ONS_FAMILY_divergences_in_cluster; return status;
+    default:
+        plan->family = ONS_FAMILY_divergence;
+        plan->workspace_bytes = 0;
+        plan->blocks_a_row = 1;
+        plan->tile = plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+        plan->threads =
+            (int)min_of(PASS_THREADS, WARP * max_of(1, ceil_div(row->chunks, TILE_CHUNKS * WARP)));
+        return ONS_OK;
+    }
+}
+
 /* For a loss with its gradient, in rows without gaps. There are fewer shapes than for softmax. */
 static ons_status take_loss(const gpu_row *row, ons_plan *plan) {
     gpu_row any = *row;
@@ -528,7 +553,9 @@ ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
     plan->width = row->threads_a_lane;
     plan->loader = row->contiguous ? ONS_CONTIGUOUS : row->masked ? ONS_MASKED : ONS_GENERAL;
     ons_status status = ONS_OK;
-    if (row->gradient)
+    if (row->divergence)
+        status = take_divergence(row, plan);
+    else if (row->gradient)
         status = take_gradient(row, plan);
     else if (row->held_loss)
         status = take_loss(row, plan);

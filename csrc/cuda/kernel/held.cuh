@@ -21,7 +21,8 @@
  *   writes()              whether this thread writes the one value of its row
  *   sums                  how a thread adds up its exponentials (statistic/sums.cuh)
  * A statistic may have results beside x (LEAVES_MORE). Its beside() then reads what a row has
- * beside its elements, finish() uses it, and leave() stores these results.
+ * beside its elements, finish() uses it, and leave() stores these results. If only the tile is kept,
+ * leave() stores all results.
  *
  *   CHECK_ROW             whether row() may lie after the last row
  *   ONE_REFERENCE         whether all threads of a row are one near group
@@ -44,7 +45,7 @@ __device__ __forceinline__ void held(const typename Rows::arguments &args, Team 
     if (team.leaves()) return;
     auto beside = Statistic::template beside<K, STRIDE>(row, chunk);
     if constexpr (!Team::FETCHES) beside.read_first(); /* measured: earlier is slower in a block */
-    const auto tile = Statistic::as_held(row.template load<K, STRIDE>(chunk));
+    auto tile = Statistic::as_held(row.template load<K, STRIDE>(chunk));
     [[maybe_unused]] Real x[K * Rows::V], excluded = 0;
     const auto first = Statistic::part(tile);
     if constexpr (Team::FETCHES) beside.read_first();
@@ -68,6 +69,8 @@ __device__ __forceinline__ void held(const typename Rows::arguments &args, Team 
                 store(x, excluded);
                 beside.leave(of_row);
             }
+        } else if constexpr (Statistic::LEAVES_MORE) {
+            beside.leave(tile, of_row, team.writes(), store);
         } else {
             store(Statistic::template results<Op>(tile, of_row), Op::EXCLUDED);
         }

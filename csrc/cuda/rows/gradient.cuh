@@ -70,6 +70,14 @@ struct gradient_tile {
     Tile y, dy;
     Real scale;
 
+    /* `left`: elements of the row from the tile's first chunk on. */
+    template <int STRIDE>
+    __device__ __forceinline__ static gradient_tile of(Tile y, Tile dy, int left, Real scale) {
+        clear<STRIDE>(y, left);
+        clear<STRIDE>(dy, left);
+        return {y, dy, scale};
+    }
+
     __device__ auto allowed() const { return y.allowed(); }
 
     /* The part of the row's sum that these elements give. Element i of each chunk has a chain of
@@ -99,8 +107,24 @@ struct gradient_tile {
     }
 };
 
+/* A thread's chunks of two rows of logits, for a divergence. They are -inf after the row's end and at
+ * excluded elements. */
+template <typename Tile>
+struct tile_of_logits {
+    using Real = typename Tile::Real;
+    static constexpr int K = Tile::K, V = Tile::V;
+    Tile weights, rest;
+
+    template <int STRIDE>
+    __device__ __forceinline__ static tile_of_logits of(const Tile &weights, const Tile &rest, int,
+                                                        Real) {
+        return {weights, rest};
+    }
+    __device__ auto allowed() const { return weights.allowed(); }
+};
+
 /* OfY and OfGradient are the rows that load y and dy. OfY also stores dx. */
-template <typename OfY, typename OfGradient>
+template <typename OfY, typename OfGradient, template <typename> class Tile = gradient_tile>
 class gradient_row {
    public:
     using Real = typename OfY::Real;
@@ -111,12 +135,10 @@ class gradient_row {
 
     template <int K, int STRIDE>
     __device__ __forceinline__ auto load(int64_t chunk) const {
-        auto of_y = y.template load<K, STRIDE>(chunk);
-        auto of_dy = dy.template load<K, STRIDE>(chunk);
-        const int left = elements_left(N, chunk * V);
-        clear<STRIDE>(of_y, left);
-        clear<STRIDE>(of_dy, left);
-        return gradient_tile<decltype(of_y)>{of_y, of_dy, scale};
+        const auto of_y = y.template load<K, STRIDE>(chunk);
+        const auto of_dy = dy.template load<K, STRIDE>(chunk);
+        return Tile<std::decay_t<decltype(of_y)>>::template of<STRIDE>(
+            of_y, of_dy, elements_left(N, chunk * V), scale);
     }
 
     /* result(e): the result of element e. */
@@ -134,7 +156,7 @@ class gradient_row {
     __device__ __forceinline__ void known(Body body) const {
         ::known(y, [&](const auto &of_y) {
             ::known(dy, [&](const auto &of_dy) {
-                body(gradient_row<std::decay_t<decltype(of_y)>, std::decay_t<decltype(of_dy)>>(
+                body(gradient_row<std::decay_t<decltype(of_y)>, std::decay_t<decltype(of_dy)>, Tile>(
                     of_y, of_dy, scale));
             });
         });
@@ -147,13 +169,13 @@ class gradient_row {
     OfY y;
     OfGradient dy;
 };
-template <typename OfY, typename OfGradient, typename Body>
-__device__ __forceinline__ void known(const gradient_row<OfY, OfGradient> &row, Body body) {
+template <typename OfY, typename OfGradient, template <typename> class Tile, typename Body>
+__device__ __forceinline__ void known(const gradient_row<OfY, OfGradient, Tile> &row, Body body) {
     row.known(body);
 }
 
 /* Rows without gaps, all of one type. */
-template <typename T, alignment ALIGNED>
+template <typename T, alignment ALIGNED, template <typename> class Tile = gradient_tile>
 struct contiguous_gradients {
     using Real = typename compute_of<T>::type;
     static constexpr int V = CHUNK<Real>;
@@ -184,7 +206,7 @@ struct contiguous_gradients {
         const int64_t N = CHECK_ROW && index >= args.rows ? 0 : args.N;
         const T *y = args.y + index * args.y_pitch, *dy = args.dy + index * args.dy_pitch;
         T *dx = args.dx + index * args.dx_pitch;
-        return gradient_row<of_one, of_one>(of_one(y, dx, N), of_one(dy, dx, N), args.scale);
+        return gradient_row<of_one, of_one, Tile>(of_one(y, dx, N), of_one(dy, dx, N), args.scale);
     }
 
     /* As contiguous_rows::ahead, for both inputs. */
