@@ -34,10 +34,10 @@ static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
 ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *workspace) {
     /* an empty row has a value too */
     const ons_operation_info *info = &ons_operations[problem->operation];
-    bool one_a_row = info->one_a_row || problem->sums;
+    const bool divergence = ons_is_divergence(problem->operation);
+    bool one_a_row = info->one_a_row || problem->sums || divergence;
     const bool reduces =
-        (info->one_a_row || info->gradient) && problem->loss && problem->loss->reduced;
-    one_a_row |= ons_is_divergence(problem->operation);
+        (divergence || problem->operation == ONS_OPERATION_cross_entropy) && problem->loss->reduced;
     if ((plan->rows == 0 && !reduces) || (plan->N == 0 && !one_a_row)) return ONS_OK;
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;
     if (problem->device != ONS_CPU) return ons_cuda_run(problem, plan, workspace);
