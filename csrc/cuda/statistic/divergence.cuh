@@ -113,9 +113,10 @@ struct alignas(16) divergence_state {
         using of = divergence_reference<Real>;
         const Real up = of(m.weights).above(of(larger_m.weights)),
                    up_of_rest = of(m.rest).above(of(larger_m.rest));
-        const Sum factor = power_of_two(up);
-        /* a part that is far below adds 0, and not 0 times infinity */
-        return {sum.d * factor, sum.d_of_rest * (Sum)power_of_two(up_of_rest),
+        /* a part of nothing but -inf, or far below, adds 0, and not 0 times infinity */
+        const Sum factor = sum.d == 0 ? 0 : power_of_two(up);
+        const Sum factor_of_rest = sum.d_of_rest == 0 ? 0 : power_of_two(up_of_rest);
+        return {sum.d * factor, sum.d_of_rest * factor_of_rest,
                 factor == 0 ? 0 : factor * fma(sum.d, (Sum)(up - up_of_rest), sum.s)};
     }
 };
