@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(MAX_THREADS<Ops, WARPS>, WARPS *WARP / MAX_THR
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ arrivals arrived, answered; /* answered: in the column form only */
     if constexpr (Form::ROWS == 1) {
-        cluster<Rows> team(args, shared, arrived);
+        cluster<Rows, K> team(args, shared, arrived);
         await_earlier_work();
         held<Ops, Rows, K>(args, team);
     } else {

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     const int64_t index = blockIdx.x, number = args.first_row + index;
     const typename Rows::of_weights of_weights(args, index);
     const typename Rows::of_rest of_rest(args, index);
-    const gradient_row<typename Rows::of_weights, typename Rows::of_rest, tile_of_logits> row(
+    const gradient_row<typename Rows::of_weights, typename Rows::of_rest, tiles_of_logits> row(
         of_weights, of_rest, 1);
     const bool is_js = args.operation() == ONS_OPERATION_js_divergence;
 

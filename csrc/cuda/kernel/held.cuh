@@ -70,7 +70,7 @@ __device__ __forceinline__ void held(const typename Rows::arguments &args, Team 
                 beside.leave(of_row);
             }
         } else if constexpr (Statistic::LEAVES_MORE) {
-            beside.leave(tile, of_row, team.writes(), store);
+            beside.template leave<Team::STREAM>(tile, of_row, team.writes());
         } else {
             store(Statistic::template results<Op>(tile, of_row), Op::EXCLUDED);
         }

@@ -8,9 +8,10 @@
 
 /* contiguous_gradients whose y are the weights and whose dy are the rest. x is either. */
 template <typename T, alignment ALIGNED>
-struct divergence_rows : contiguous_gradients<T, ALIGNED, tile_of_logits> {
-    using base = contiguous_gradients<T, ALIGNED, tile_of_logits>;
+struct divergence_rows : contiguous_gradients<T, ALIGNED, tiles_of_logits> {
+    using base = contiguous_gradients<T, ALIGNED, tiles_of_logits>;
     using Real = typename base::Real;
+    static constexpr bool EMPTY_WARPS_LEAVE = true;
     struct arguments : base::arguments {
         ons_loss loss;
     };
@@ -32,12 +33,14 @@ struct divergence_rows : contiguous_gradients<T, ALIGNED, tile_of_logits> {
 };
 
 /* What a row has beside its elements. */
-template <typename Row>
+template <int K, int STRIDE, typename Row, typename Chunk>
 class beside_divergence {
     using Real = typename Row::Real;
+    static constexpr int V = Row::V;
 
    public:
-    __device__ explicit beside_divergence(const Row &row_) : row(row_), by(0) {}
+    __device__ beside_divergence(const Row &row_, const Chunk &chunk_)
+        : row(row_), chunk(chunk_), by(0) {}
 
     __device__ void read_first() {
         const ons_loss &loss = row.args.loss;
@@ -46,31 +49,62 @@ class beside_divergence {
     }
     __device__ void read() const {}
 
-    template <typename Tile, typename Store>
-    __device__ __forceinline__ void leave(Tile &tile,
-                                          const divergence_state<Real, Real> &whole, bool writes,
-                                          const Store &store) const {
+    template <bool STREAM, typename Tile>
+    __device__ __forceinline__ void leave(Tile &tile, const divergence_state<Real, Real> &whole,
+                                          bool writes) const {
         const ons_loss &loss = row.args.loss;
         const divergence_of_row<Real> of_row(whole);
-        if (loss.gradient) {
-            forget(tile.weights);
-            forget(tile.rest);
-            const gradient_of_divergence<Real> gradient(of_row, by * (Real)loss.share);
-            if (row.args.which == ONS_OPERATION_kl_divergence)
-                store([&](int e) {
-                    return gradient.of_weight(tile.weights.element(e), tile.rest.element(e));
-                }, 0);
-            else
-                store([&](int e) {
-                    return gradient.of_rest(tile.weights.element(e), tile.rest.element(e));
-                }, 0);
-        }
-        if (writes && row.N > 0)
-            ((Real *)loss.loss)[row.number] = of_row.value();
+        if (loss.gradient) store<STREAM>(tile.weights, tile.rest, of_row, by * (Real)loss.share);
+        if (writes && row.N > 0) ((Real *)loss.loss)[row.number] = of_row.value();
     }
 
    private:
+    template <bool STREAM, typename Tile>
+    __device__ __forceinline__ void store(Tile &weights, Tile &rest,
+                                          const divergence_of_row<Real> &of_row, Real scale) const {
+        const bool is_of_rest = row.args.which == ONS_OPERATION_reverse_kl_divergence;
+        forget(weights);
+        forget(rest);
+        if constexpr (Tile::HAS_SMALLEST) {
+            if (__all_sync(~0u, is_near_all(weights, of_row.of_weights.m) &&
+                                    is_near_all(rest, of_row.of_rest.m))) {
+                const quick_gradient_of_divergence gradient(of_row, scale);
+                if (is_of_rest)
+                    store_all<STREAM>([&](int e) {
+                        return gradient.of_rest(weights.element(e), rest.element(e));
+                    });
+                else
+                    store_all<STREAM>([&](int e) {
+                        return gradient.of_weight(weights.element(e), rest.element(e));
+                    });
+                return;
+            }
+            const gradient_of_divergence<Real> gradient(of_row, scale);
+            int64_t at = chunk;
+            for_each_chunk(weights, rest, [&](const Real(&x)[V], const Real(&other)[V]) {
+                row.template store<1, STRIDE, STREAM>(
+                    at, [&](int e) { return gradient.element(is_of_rest, x[e], other[e]); }, ~0, 0);
+                at += STRIDE;
+            });
+        } else {
+            const gradient_of_divergence<Real> gradient(of_row, scale);
+            if (is_of_rest)
+                store_all<STREAM>([&](int e) {
+                    return gradient.of_rest(weights.element(e), rest.element(e));
+                });
+            else
+                store_all<STREAM>([&](int e) {
+                    return gradient.of_weight(weights.element(e), rest.element(e));
+                });
+        }
+    }
+    template <bool STREAM, typename Result>
+    __device__ __forceinline__ void store_all(const Result &result) const {
+        row.template store<K, STRIDE, STREAM>(chunk, result, ~0, 0);
+    }
+
     const Row &row;
+    const Chunk chunk;
     Real by;
 };
 
@@ -78,8 +112,8 @@ struct divergence_statistic {
     static constexpr bool FILLS_X = false, LEAVES_MORE = true;
 
     template <int K, int STRIDE, typename Row, typename Chunk>
-    __device__ static auto beside(const Row &row, const Chunk &) {
-        return beside_divergence<Row>(row);
+    __device__ static auto beside(const Row &row, const Chunk &chunk) {
+        return beside_divergence<K, STRIDE, Row, Chunk>(row, chunk);
     }
     template <typename Tile>
     __device__ static const Tile &as_held(const Tile &tile) {
@@ -92,6 +126,7 @@ struct divergence_statistic {
     template <typename Op, typename How, typename Tile, typename Real, int n>
     __device__ __forceinline__ static auto sum(Tile &tile, const largest_of_two<Real> &m,
                                                Real (&)[n]) {
+        tile.fill_after_end(m.weights, m.rest);
         return sums_of_tile(tile.weights, tile.rest, m);
     }
     template <typename Op, typename Real>

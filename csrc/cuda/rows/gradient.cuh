@@ -8,16 +8,20 @@
 #include "contiguous.cuh"
 #include "general.cuh"
 
-/* Sets the elements after the row's end to 0. `left`: elements from the tile's first chunk on. */
+/* Sets the elements after the row's end. `left`: elements from the tile's first chunk on. */
 template <int STRIDE, typename X, int K>
-__device__ __forceinline__ void clear(raw_tile<X, K> &tile, int left) {
+__device__ __forceinline__ void fill(raw_tile<X, K> &tile, int left, X with) {
     constexpr int V = raw_tile<X, K>::V;
     if (has_all<K, STRIDE, V>(left)) return;
 #pragma unroll
     for (int k = 0; k < K; k++)
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if (i >= left - place<STRIDE, V>(k * V)) tile.raw[k].put(i, from_real<X>(0.0f));
+            if (i >= left - place<STRIDE, V>(k * V)) tile.raw[k].put(i, with);
+}
+template <int STRIDE, typename X, int K>
+__device__ __forceinline__ void clear(raw_tile<X, K> &tile, int left) {
+    fill<STRIDE>(tile, left, from_real<X>(0.0f));
 }
 
 /* Sets the elements that are not allowed to 0. */
@@ -109,18 +113,35 @@ struct gradient_tile {
 
 /* A thread's chunks of two rows of logits, for a divergence. They are -inf after the row's end and at
  * excluded elements. */
-template <typename Tile>
-struct tile_of_logits {
+template <typename Tile, int STRIDE>
+struct two_tiles {
     using Real = typename Tile::Real;
     static constexpr int K = Tile::K, V = Tile::V;
     Tile weights, rest;
+    int left; /* elements of the row from the first chunk on */
 
-    template <int STRIDE>
-    __device__ __forceinline__ static tile_of_logits of(const Tile &weights, const Tile &rest, int,
-                                                        Real) {
-        return {weights, rest};
-    }
     __device__ auto allowed() const { return weights.allowed(); }
+
+    /* Makes the elements after the row's end finite. Their softmax is 0, for these maxima. */
+    __device__ void fill_after_end(Real m, Real m_of_rest) {
+        fill_far_below(weights, m);
+        fill_far_below(rest, m_of_rest);
+    }
+
+   private:
+    template <typename X>
+    __device__ void fill_far_below(raw_tile<X, K> &tile, Real m) const {
+        fill<STRIDE>(tile, left, from_real<X>(m - fmax(fabs(m) / 32, (Real)256)));
+    }
+};
+template <typename Tile>
+struct tiles_of_logits {
+    template <int STRIDE>
+    __device__ __forceinline__ static two_tiles<Tile, STRIDE> of(const Tile &weights,
+                                                                 const Tile &rest, int left,
+                                                                 typename Tile::Real) {
+        return {weights, rest, left};
+    }
 };
 
 /* OfY and OfGradient are the rows that load y and dy. OfY also stores dx. */

@@ -32,7 +32,7 @@ struct divergence_reference {
     Real m, c;
 
     __device__ explicit divergence_reference(Real m_)
-        : m(m_ == -arithmetic<Real>::infinity() ? (Real)0 : m_), c(m * arithmetic<Real>::LOG2_E) {}
+        : m(m_ == -arithmetic<Real>::infinity() ? (Real)0 : m_), c(times_log2_e(m)) {}
 
     __device__ bool is_huge() const { return isinf(c); }
     __device__ Real u(Real x) const {
@@ -47,6 +47,14 @@ struct divergence_reference {
     }
     /* u of x = m. */
     __device__ Real of_m() const { return is_huge() ? 0 : quick_u(m); }
+
+    /* Rounded, wherever c is used: not fused with an addition. */
+    __device__ static float times_log2_e(float m) {
+        return __fmul_rn(m, arithmetic<float>::LOG2_E);
+    }
+    __device__ static double times_log2_e(double m) {
+        return __dmul_rn(m, arithmetic<double>::LOG2_E);
+    }
 
     /* The row's state, from its d. */
     __device__ state<Real> state_of_row(Real given_m, double d) const {
@@ -301,6 +309,54 @@ struct gradient_of_divergence {
     }
     /* With respect to the rest. */
     __device__ Real of_rest(Real weight, Real rest) const { return by * (q(rest) - p(weight)); }
+    __device__ Real element(bool is_of_rest, Real weight, Real rest) const {
+        return is_of_rest ? of_rest(weight, rest) : of_weight(weight, rest);
+    }
 };
+
+/* The same for 16-bit elements that are finite and at most FAR below finite maxima. Then x - m is
+ * exact, or nearly so. Its product with log2(e) is the sum of two numbers. The first is the
+ * exponent of a power of two, and the second is so small that 2^y is 1 + ln2 y. */
+class quick_gradient_of_divergence {
+    using A = arithmetic<float>;
+
+   public:
+    static constexpr float FAR = 10000;
+
+    __device__ quick_gradient_of_divergence(const divergence_of_row<float> &row, float by)
+        : m(row.of_weights.m),
+          m_of_rest(row.of_rest.m),
+          by_p(by * A::reciprocal(d_of(row.of_weights))),
+          by_q(by * A::reciprocal(d_of(row.of_rest))),
+          less(by_p * row.mean) {}
+
+    __device__ float of_weight(float weight, float rest) const {
+        const float x = weight - m;
+        return exponential(x) * fmaf(x - (rest - m_of_rest), by_p, -less);
+    }
+    __device__ float of_rest(float weight, float rest) const {
+        return fmaf(exponential(rest - m_of_rest), by_q, -by_p * exponential(weight - m));
+    }
+
+   private:
+    /* sum(e^(x - m)) */
+    __device__ static float d_of(const state<float> &row) {
+        const reference<float> to(row.m);
+        return row.d / (to.exponential(row.m - to.anchor) * A::LOWERED);
+    }
+    __device__ static float exponential(float x) {
+        const float y = x * A::LOG2_E, low = fmaf(x, A::LOG2_E_LOW, fmaf(x, A::LOG2_E, -y));
+        const float power = power_of_two(y);
+        return fmaf(power * A::LN2, low, power);
+    }
+
+    float m, m_of_rest, by_p, by_q, less;
+};
+
+/* Whether no element of a tile lies too far below m for the quick gradient. */
+template <typename Tile>
+__device__ __forceinline__ bool is_near_all(const Tile &tile, float m) {
+    return isfinite(m) && m - tile.smallest() <= quick_gradient_of_divergence::FAR;
+}
 
 #endif

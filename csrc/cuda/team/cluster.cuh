@@ -18,7 +18,7 @@ __device__ inline int warp_of_cluster() {
 }
 
 /* The parts lie in shared memory. The part of warp w of block r is at r * warps + w. */
-template <typename Rows>
+template <typename Rows, int CHUNKS = CLUSTER_CHUNKS>
 class cluster {
    public:
     static constexpr int STRIDE = WARP;
@@ -69,7 +69,7 @@ class cluster {
 
    private:
     __device__ int warps_of_row() const {
-        constexpr int PART = CLUSTER_CHUNKS * WARP * Rows::V;
+        constexpr int PART = CHUNKS * WARP * Rows::V;
         return Rows::EMPTY_WARPS_LEAVE ? (int)((args.N + PART - 1) / PART)
                                        : (int)cluster_size() * warps_of_block();
     }
