@@ -39,7 +39,7 @@ OURS, PRODUCTS, TORCH = "auto", "products", "torch"
 PEERS = ["torch", "compile", "chunked", "liger", "quack"]
 SPREAD = 2.0  # of the logits
 EXACT_TOKENS = 1024  # that are in float64 at a time
-# Our gradients may have so many times the error of torch's gradients. torch rounds a 16-bit gradient of weight
+# Our gradients may have so many times the error of torch's. torch rounds a 16-bit gradient of weight
 # once. Up to 4 chunks round it once each. 4 roundings have 1.6 times the error of one rounding.
 MORE_ERROR = {"gradient of x": 1.25, "gradient of weight": 1.75}
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
