@@ -28,7 +28,8 @@ def end(row: Row, state: State, from_memory: bool) -> None:
             row.result = _write(row, "logprob", logprob, facts)
             if row.chosen.entropy:
                 s = _sum(row, state, m, from_memory)
-                row.entropy = float(_write(row, "entropy", log_d - s / d, {**facts, "s": s})[0])
+                entropy = log_d - float(np.divide(s, d))
+                row.entropy = float(_write(row, "entropy", entropy, {**facts, "s": s})[0])
             return
         loss = _write(row, "loss", row.chosen.z_loss * lse * lse - logprob, facts)
         if row.operation == "cross_entropy":
