@@ -37,7 +37,7 @@ _OF_A_GRADIENT = {
     "fused": steps_gradient.fused,
     "split": steps_gradient.split,
 }
-_OF_A_CHOSEN = {
+_OF_A_TARGET = {
     "online": partial(online, end=steps_loss.end),
     "fused": partial(fused, end=steps_loss.end),
     "split": partial(split, end=steps_loss.end),
@@ -49,15 +49,14 @@ OPERATIONS: dict[str, Mapping[str, Callable[[Row], None]]] = {
     "softmax_topk": {"online": steps_topk.online, "split": steps_topk.split},
     "softmax_backward": _OF_A_GRADIENT,
     "log_softmax_backward": _OF_A_GRADIENT,
-    **dict.fromkeys(OF_CHOSEN, _OF_A_CHOSEN),
+    **dict.fromkeys(OF_CHOSEN, _OF_A_TARGET),
 }
-# For an argument, the operations that take it.
-_LOSSES = ("cross_entropy", "cross_entropy_with_grad")
+# For an argument, the operations that take it. They need it, unless the argument is optional.
 _TAKES = {
     "k": ("softmax_topk",),
     "grad": ("softmax_backward", "log_softmax_backward"),
     "target": tuple(OF_CHOSEN),
-    "z_loss": _LOSSES,
+    "z_loss": ("cross_entropy", "cross_entropy_with_grad"),
     "entropy": ("logprob",),
 }
 _OPTIONAL = ("z_loss", "entropy")
