@@ -124,7 +124,7 @@ def _take_grad(grad: Any, x: Array) -> Array:
 
 
 def _take_chosen(target: Any, z_loss: float, entropy: bool, N: int) -> Chosen:
-    """The arguments of an operation of a chosen element. Without a target, other operations do not use it."""
+    """The arguments of an operation that chooses one element. Other operations have no target."""
     if target is not None:
         target = _integer("target", target, 0, N - 1, f"the index of an element, 0 to {N - 1}")
     check_terms(0.0, z_loss, "none")

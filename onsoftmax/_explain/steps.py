@@ -20,7 +20,7 @@ State = tuple[float, float, float, float]
 
 EMPTY: State = (-math.inf, 0.0, 0.0, 0.0)
 
-# For an operation of a chosen element, the kind of step that writes its result.
+# For each operation that chooses one element, the kind of step that writes its result.
 OF_CHOSEN = {"cross_entropy": "loss", "cross_entropy_with_grad": "gradient", "logprob": "logprob"}
 
 
@@ -32,7 +32,7 @@ class Row:
     """A row on its way: which tiles it has, what has been read and written, and the steps so far.
 
     `k` is softmax_topk's argument. `grad` is the second row if the operation takes a gradient, else empty.
-    `chosen` is for the operations of a chosen element.
+    `chosen` is for the operations that choose one element.
     """
 
     def __init__(

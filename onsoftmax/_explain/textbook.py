@@ -56,7 +56,8 @@ def products(p: Array, x: Array) -> Array:
 
 
 def textbook_of_chosen(kind: str, x: Array, chosen: Chosen) -> tuple[Array, Array]:
-    """The same for a row with a chosen element: its logprob, entropy or loss, or the gradient of its loss."""
+    """The logprob, entropy or loss of a row with a chosen element, or the gradient of the loss, and the sizes
+    that errors are relative to."""
     p, log_p, lse = (
         np.atleast_1d(textbook(operation, x, x[:0])[0])
         for operation in ("softmax", "log_softmax", "logsumexp")
@@ -65,7 +66,7 @@ def textbook_of_chosen(kind: str, x: Array, chosen: Chosen) -> tuple[Array, Arra
         logprob, of_lse = log_p[[chosen.target]], chosen.z_loss * lse * lse
         if kind == "gradient":
             p = p * (1 + 2 * chosen.z_loss * lse)
-            one = np.eye(len(x))[chosen.target]
+            one = (np.arange(len(x)) == chosen.target).astype(np.float64)
             return p - one, np.maximum(np.abs(p), one)
         if kind == "loss":
             return of_lse - logprob, np.maximum(np.abs(of_lse) + np.abs(logprob), 1)
