@@ -65,9 +65,9 @@ def textbook_of_chosen(kind: str, x: Array, chosen: Chosen) -> tuple[Array, Arra
     with np.errstate(all="ignore"):
         logprob, of_lse = log_p[[chosen.target]], chosen.z_loss * lse * lse
         if kind == "gradient":
-            p = p * (1 + 2 * chosen.z_loss * lse)
             one = (np.arange(len(x)) == chosen.target).astype(np.float64)
-            return p - one, np.maximum(np.abs(p), one)
+            more = 2 * chosen.z_loss * lse
+            return p * (1 + more) - one, np.maximum(p * (1 + np.abs(more)), one)
         if kind == "loss":
             return of_lse - logprob, np.maximum(np.abs(of_lse) + np.abs(logprob), 1)
         y = logprob if kind == "logprob" else -products(p, log_p).sum(keepdims=True)

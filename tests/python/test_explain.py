@@ -457,7 +457,9 @@ def test_losses_are_those_of_the_functions(row, special, at, tile, parts, method
 
     def agree(found, expected, size):
         assert np.shape(found) == np.shape(expected)
-        bound = 12 * EPS[expected.dtype.name] * np.maximum(size, NORMAL[expected.dtype.name])
+        # z_loss multiplies softmax, and what rounding took from its subnormal numbers
+        least = NORMAL[expected.dtype.name] * np.sum(size)
+        bound = 12 * EPS[expected.dtype.name] * np.maximum(size, least)
         expected = expected.astype(float)
         with np.errstate(invalid="ignore"):
             near = (found == expected) | (np.abs(found - expected) <= bound)
