@@ -34,7 +34,15 @@ NormalizerMethod = Literal["auto", "invariant", "exact"]
 Reduction = Literal["none", "sum", "mean"]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split", "exact"]
 ExplainedOperation = Literal[
-    "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward"
+    "softmax",
+    "log_softmax",
+    "logsumexp",
+    "softmax_topk",
+    "softmax_backward",
+    "log_softmax_backward",
+    "cross_entropy",
+    "cross_entropy_with_grad",
+    "logprob",
 ]
 
 # The types of arguments. NumPy's releases allow different annotations, so only type checkers read these.
