@@ -136,7 +136,7 @@ def logprob(
     -0.0952
     >>> found = ons.logprob([1.0, 2.0, 3.0, 6.0, 2.0, 1.0], [2, 4], entropy=True)
     >>> found.logprob.round(4), float(found.entropy.round(4))
-    (array([-3.0952, -4.0952]), 0.4261)
+    (array([-3.0952, -4.0952]), 0.4255)
     """
     if topk and operator.index(topk) < 0:
         raise ValueError(f"topk is {topk}: expected at least 0")

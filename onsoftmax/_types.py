@@ -35,7 +35,15 @@ Reduction = Literal["none", "sum", "mean"]
 Side = Literal["p", "q"]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split", "exact"]
 ExplainedOperation = Literal[
-    "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward"
+    "softmax",
+    "log_softmax",
+    "logsumexp",
+    "softmax_topk",
+    "softmax_backward",
+    "log_softmax_backward",
+    "cross_entropy",
+    "cross_entropy_with_grad",
+    "logprob",
 ]
 
 # The types of arguments. NumPy's releases allow different annotations, so only type checkers read these.

@@ -1,8 +1,9 @@
 """softmax, its logarithm, and losses of rows that are cut over the ranks of a torch.distributed group.
 
-Each rank has a part of every row and gets the same part of the result. A rank reads its part once for the
-rows' states. All ranks exchange the states in one all_gather. Then each rank finishes its part. No rank needs
-the elements of another rank. A gradient works in the same way. A loss is the same on all ranks.
+Each rank has a part of every row and gets the same part of the result. A rank reads its part once and
+computes the states of the rows. All ranks exchange the states in one all_gather. Then each rank finishes its
+part. No rank needs the elements of another rank. Gradients work in the same way. Losses are the same on all
+ranks.
 
 >>> from onsoftmax.distributed import log_softmax  # doctest: +SKIP
 >>> y = log_softmax(my_part_of_the_logits, group)  # doctest: +SKIP
@@ -80,8 +81,8 @@ def softmax(
     Raises
     ------
     ValueError
-        The parts have different shapes or types (on every rank), a group is given for a DTensor, or the
-        process is not in the group.
+        The calls of the ranks do not fit each other (on every rank; see Notes), a group is given for a
+        DTensor, or the process is not in the group.
     IndexError
         axis is out of bounds.
     TypeError
@@ -93,10 +94,14 @@ def softmax(
 
     Notes
     -----
-    If the rows have the shape and the type of the group's last call, the exchange is one collective and
-    nothing else. Otherwise the ranks first compare shapes and types over the group's store. So parts that do
-    not fit never meet in a collective, where backends hang or return wrong numbers.
-    TORCH_DISTRIBUTED_DEBUG=DETAIL also finds ranks that call different functions.
+    The ranks compare their calls over the group's store. So parts that do not fit never meet in a collective,
+    where backends hang or return wrong numbers. The ranks compare the shape and the type of the rows, the
+    method, and the function with the options that change what it sends. softmax, log_softmax and logsumexp
+    send the same. So the ranks do not notice if they call different ones of these three.
+
+    If a call is like the group's last call, a rank compares nothing. The exchange is then one collective and
+    nothing else. If a program alternates between functions that send different things, such as softmax and
+    cross_entropy, it compares at every call. A group for each function avoids this.
 
     References
     ----------
@@ -153,7 +158,7 @@ def cross_entropy(
     Parameters
     ----------
     local : torch.Tensor or DTensor
-        This rank's classes of every row, as `softmax` takes them. The parts are in the order of the ranks.
+        The logits of this rank's classes, as `softmax` takes them. The parts are in the order of the ranks.
     target : torch.Tensor or DTensor of integers, of local's shape without axis
         The class of each row among the classes of all ranks, the same on all ranks. For a DTensor of logits
         it has the targets of all rows. It is a plain tensor with the same values on all ranks, or a DTensor.
@@ -183,11 +188,10 @@ def cross_entropy(
 
     Notes
     -----
-    To find its classes, a rank must know the lengths of all parts. The ranks compare them together with the
-    shapes (see `softmax`). If the length of one rank's part changes from one call to the next, and the length
-    of another rank's part does not, the second rank does not know of the change. Both then raise
-    RuntimeError within the group's timeout. To avoid that, call with rows of another shape in between, or
-    pass DTensors, which know the length of the whole rows.
+    A rank must know the lengths of all parts to find its classes. So the ranks compare the lengths too (see
+    `softmax`). If only some ranks change their lengths, the other ranks do not know of it. All ranks then
+    raise RuntimeError within the group's timeout. To avoid this, call with rows of another shape in between,
+    or pass DTensors, which know the length of the whole rows.
     """
     return _run(
         _losses.cross_entropy,
@@ -245,7 +249,7 @@ def logprob(
     Raises
     ------
     IndexError
-        An index on the CPU is no element's. Every rank raises it, before the exchange. On a GPU the
+        An index on the CPU is out of range. Every rank raises it, before the exchange. On a GPU the
         log-probability and the gradient are NaN.
     ValueError, TypeError, RuntimeError
         As `cross_entropy`.
@@ -292,7 +296,7 @@ class _Cut(NamedTuple):
             agree(local, self.axis, group, how)
 
     def merged(self, x: Tensor) -> Tensor:
-        """What finish takes: the pairs of the whole rows, or their exact states."""
+        """The pairs of the whole rows, or their exact states. finish takes them."""
         exact = self.method == "exact"
         state = _core.normalizer(x, self.axis, method="exact") if exact else _core.sums(x, self.axis)
         for group in self.groups:

@@ -13,19 +13,19 @@
  *
  *     (l - sum(g) - h ((x - m) - w / d)) p
  *
- * and each chosen element i has g[i] added. */
+ * A chosen element i gets g[i] more. */
 #ifndef ONS_LOGPROB_H
 #define ONS_LOGPROB_H
 
 #include "problem.h"
 #include "state.h"
 
-/* What is read and written beside x and y. Arrays have an entry for each row, in the order of the
- * rows, without gaps. index, chosen and of_chosen have `count` entries for each row. A real array
- * has the arithmetic's type. NULL: not given, or not wanted. */
+/* The inputs and the results, beside x and y. Arrays have an entry for each row, in the order of
+ * the rows, without gaps. index, chosen and of_chosen have `count` entries for each row. A real
+ * array has the arithmetic's type. NULL: not given, or not wanted. */
 typedef struct ons_logprob {
     const void *index;          /* the elements of each row: int64 if wide_index, else int32 */
-    int64_t count;              /* of indices for each row */
+    int64_t count;              /* the number of indices of a row */
     bool wide_index, in_double; /* in_double: real arrays are of double, else of float */
     void *chosen;               /* real: the log-probabilities of these elements */
     void *entropy, *lse;        /* real */
@@ -36,9 +36,9 @@ typedef struct ons_logprob {
     const void *of_chosen, *of_entropy, *of_lse; /* real: the gradients */
 } ons_logprob;
 
-enum { ONS_MOMENTS = 3 }; /* doubles a row */
+enum { ONS_MOMENTS = 3 }; /* the number of doubles of a row in moments */
 
-/* The pair of a sum d that is relative to e^m. */
+/* The pair of a row whose d is sum(e^(x - m)). */
 ONS_INLINE ons_pair ons_pair_of_sum(double m, double d) {
     const bool has_power = isfinite(m) && !ons_needs_anchor(m);
     const double c = has_power ? ons_reference(m) : 0.0;

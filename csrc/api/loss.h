@@ -13,14 +13,14 @@
 #include "problem.h"
 #include "state.h"
 
-/* What a loss takes and gives beside x and y. Arrays have an entry for each row, in the
+/* The inputs and the results of a loss, beside x and y. Arrays have an entry for each row, in the
  * order of the rows, without gaps. A real array has the arithmetic's type. NULL: not given, or not
  * wanted. */
 typedef struct ons_loss {
     const void *target;       /* the class of each row: int64 if wide_target, else int32 */
     const void *weight;       /* real, an entry for each class */
     const double *weight_sum; /* two doubles: the weights' sum, its rounding error; NULL: N */
-    const double *sums;       /* the same for each row's sum(weight * x) */
+    const double *sums;       /* two doubles a row: sum(weight * x), its rounding error */
     const void *given;        /* real: the gradient of each row's loss */
     int64_t given_step;       /* 0: one entry for all rows */
     double *divisor;          /* of a mean: the sum of the targets' weights. The loss writes it */
@@ -29,8 +29,8 @@ typedef struct ons_loss {
     int64_t ignore_index;
     double smoothing, z_loss;
     bool wide_target, in_double; /* in_double: real arrays are of double, else of float */
-    /* For the gradient of rows whose pairs are given: all, each and target of each row
-     * (ons_loss_gradient), in place of all other terms except target, ignore_index and weight. */
+    /* For the gradient of rows whose pairs are given: an ons_loss_gradient of each row. It replaces
+     * all other terms, except target, ignore_index and weight. */
     const double *factors;
     double share; /* what each loss counts in `reduced`, if there is no divisor */
     /* For a divergence, which also has in_double, given, loss, reduced and share, and whose gradient
@@ -39,7 +39,7 @@ typedef struct ons_loss {
     double beta;   /* of js_divergence */
 } ons_loss;
 
-/* A row's target, or one of these. */
+/* The class of a target, or one of these two numbers. */
 #define ONS_IGNORED ((int64_t) - 1)
 #define ONS_NO_CLASS ((int64_t) - 2)
 ONS_INLINE int64_t ons_class_of(const ons_loss *loss, int64_t target, int64_t N) {
@@ -72,12 +72,12 @@ ONS_INLINE double ons_weight_sum(const ons_loss *loss, int64_t N) {
     return loss->weight_sum ? loss->weight_sum[0] + loss->weight_sum[1] : (double)N;
 }
 
-/* Pairs have d = sum(e^(x - m)) here. */
+/* d of the pair is sum(e^(x - m)) here. */
 ONS_INLINE double ons_lse_of(ons_pair row) { return isinf(row.m) ? row.m : row.m + log(row.d); }
 
 /* The loss of a row with a target among the classes. m and log_d = log(sum(e^(x - m))) are the
- * row's, and x is the target's logit. It is NaN where log_softmax is. The largest element
- * and the logarithm are kept apart, so that no common offset enters the rounding. */
+ * row's, and x is the target's logit. The loss is NaN if log_softmax of the row is NaN. The sum
+ * keeps m and the logarithm apart, so that an offset of the whole row adds no rounding error. */
 ONS_INLINE double ons_loss_of(const ons_loss *loss, int64_t row, int64_t target, int64_t N,
                               double m, double log_d, double x) {
     if (isinf(m)) return NAN;
@@ -92,7 +92,7 @@ ONS_INLINE double ons_loss_of(const ons_loss *loss, int64_t row, int64_t target,
     return loss->z_loss != 0.0 ? sum + loss->z_loss * lse * lse : sum;
 }
 
-/* The gradient of element j is all * p[j] - each * w[j], and `target` less at the target. */
+/* The gradient of element j is all * p[j] - each * w[j]. At the target, subtract `target` too. */
 typedef struct {
     double all, each, target;
 } ons_loss_gradient;

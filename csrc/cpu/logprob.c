@@ -1,6 +1,6 @@
 /* logprob.c - log-probabilities, entropy, argmax and rank of each row (api/logprob.h), and their
- * gradient. A strip's rows are added up as in online.c. A second walk over each
- * row finds the mean of x - m, argmax and rank. Short rows are still in a cache then. */
+ * gradient. The sums of a strip's rows are found as in online.c. A second walk over each row finds
+ * the mean of x - m, argmax and rank. Short rows are still in a cache then. */
 #include "logprob.h"
 
 #include "../api/logprob.h"
@@ -18,7 +18,7 @@ static ons_tile tile_in(tile_room *room, int64_t size) {
     return (ons_tile){room->data, size, ONS_ROW_TILE * size};
 }
 
-/* Softmax of the elements of one row, for which the state of the whole row is known. */
+/* Computes softmax of some elements of a row from the state of the whole row. */
 typedef struct {
     const ons_kernels *kernels;
     ons_state state;
@@ -53,16 +53,16 @@ static ons_tile tile_of_row(ons_strip *strip, int64_t i, int64_t j, int64_t n, t
     return copy;
 }
 
-/* The gradient of an element x is p (all - slope (x - m)). A chosen element has its own gradient
- * added. */
+/* The gradient of an element x is p (all - slope (x - m)). A chosen element gets its own gradient
+ * in addition. */
 typedef struct {
     double all, slope;
 } row_gradient;
 
-/* Functions for both types of arithmetic. The shortest loops are unrolled. Otherwise they take up
- * to a fifth longer if the compiler puts them across two cache lines. */
+/* Functions for both types of arithmetic. The shortest loops are unrolled. Without that, a loop
+ * takes up to a fifth longer if the compiler puts it across two cache lines. */
 #define FOR_TYPE(T, name)                                                                          \
-    /* x - m, and a number whose softmax is 0 for -inf. gcc makes vectors of this form. */         \
+    /* x - m. For -inf it is `least`, since -inf times p = 0 is NaN. gcc vectorizes this form. */  \
     static void subtract_##name(void *restrict to, const void *from, double m, int64_t n) {        \
         const T *x = from, largest = (T)m, least = -10000;                                         \
         T *apart = to;                                                                             \
@@ -101,7 +101,7 @@ static int64_t index_of(const ons_logprob *of, int64_t row, int64_t k, int64_t N
     return index >= 0 && index < N ? index : -1;
 }
 
-/* NaN for j = -1. */
+/* Element j of row i, or NaN for j = -1. */
 static double element_of(const ons_strip *strip, int64_t i, int64_t j) {
     const ons_problem *problem = strip->problem;
     const ons_operand *x = &problem->operand[ONS_X];
@@ -135,7 +135,7 @@ static void add_to_mean(const softmax_of_row *of, ons_state *mean, ons_tile x, i
                                                                       tile_in(&p, size), n);
 }
 
-/* The walk over the elements of row i, if its results need one. */
+/* Walks over row i once more if its results need it. Returns the mean of x - m. */
 static double second_walk(ons_strip *strip, int64_t i) {
     const ons_logprob *of = strip->problem->logprob;
     const int64_t N = strip->plan->N, row = strip->first_row + i;
@@ -212,7 +212,7 @@ static row_gradient gradient_of(const ons_logprob *of, int64_t row, const ons_pl
     return gradient;
 }
 
-/* Adds what the indices among elements j to j + n have more. */
+/* Adds the own gradients of the chosen elements among elements j to j + n. */
 static void add_at_indices(const ons_logprob *of, int64_t row, int64_t N, int64_t j, int64_t n,
                            void *y) {
     for (int64_t k = 0; k < of->count; k++) {

@@ -142,8 +142,8 @@ class warps_of_row {
     const int blocks;
 };
 
-/* The results of a row. A warp calls it. `first`: the first chosen element, which
- * is NaN if it is no element (`is_element`). */
+/* Writes the results of a row. A whole warp calls it. `first` is the first chosen element. If its
+ * index is out of range, it is NaN and is_element is false. */
 template <typename Rows, typename Index, typename Row, typename Real>
 __device__ inline void write_results(const typename Rows::arguments &args, const ons_logprob &of,
                                      Index index, const Row &row, bool is_element, Real first,
@@ -215,8 +215,8 @@ __device__ inline Real real_at(const void *array, int64_t at) {
     return array ? ((const Real *)array)[at] : 0;
 }
 
-/* The gradient of an element x is p (all - slope (x - m)). A chosen element has its own gradient
- * added. */
+/* The gradient of an element x is p (all - slope (x - m)). A chosen element gets its own gradient
+ * in addition. */
 template <typename Real>
 struct gradient_of_logprob {
     const ons_logprob &of;

@@ -1,7 +1,7 @@
 /* loss.cu - computes the loss of each row from its pair, and its gradient (api/loss.h).
  *
- * losses: a thread takes a row, and reads one element of it. One block,
- * or one cluster, then adds up the losses.
+ * losses: a thread takes a row, and reads one element of it. Then one block or one cluster adds up
+ * the losses.
  * loss_gradient: blocks share a row in parts, as in split.cu. Moves 1 read + 1 write of N. */
 #include <climits>
 
@@ -64,8 +64,8 @@ class adding_blocks {
 #endif
     }
 
-    /* The sum over this block's rows of what visit(row) returns, in the first warp. A thread has
-     * several rows on their way at once. */
+    /* Adds up visit(row) over the rows of this block. The first warp gets the sum. A thread loads
+     * several rows at once. */
     template <typename Visit>
     __device__ static double over_rows(int64_t rows, Visit visit) {
         const int64_t step = (int64_t)gridDim.x * REDUCE_THREADS;
@@ -237,8 +237,8 @@ ons_status launch_loss_gradient(const launch_request &request) {
     return with_general<row_shaped>(request, launch_with);
 }
 
-/* ------- Multiplies the gradient of the logits by the gradient of the loss. Most programs have 1
- * there, and then nothing is read ------- */
+/* ------- The gradient of the logits times the gradient of the loss. In most programs the latter
+ * is 1. The kernel then reads no element ------- */
 
 template <typename X>
 __global__ void __launch_bounds__(PASS_THREADS)

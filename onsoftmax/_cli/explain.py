@@ -22,6 +22,7 @@ EPILOG = """examples:
   onsoftmax explain -k 2                                  softmax_topk: the 2 largest of the row
   onsoftmax explain --operation log_softmax               the same (m, d), with a logarithm at the end
   onsoftmax explain 1 2 3 --operation softmax_backward --grad 0 0 1
+  onsoftmax explain --operation cross_entropy_with_grad --target 3
   onsoftmax explain 2 4 12 --method naive --dtype float16
   onsoftmax explain --method exact                        intervals that have the exact results
   onsoftmax explain 1 2 3 6 2 1 --html row.html --plot row.png
@@ -54,8 +55,8 @@ def add(commands: Any) -> None:
         "--operation",
         metavar="O",
         help=f"one of {', '.join(OPERATIONS)} (default: softmax, or softmax_topk with -k); "
-        "for a gradient, explain first computes the softmax or log_softmax of the row. A gradient has the "
-        "methods online, fused and split",
+        "for the operations that end in _backward, explain first computes the softmax or log_softmax of the "
+        "row. These operations, the losses and logprob have the methods online, fused and split",
     )
     option("-k", type=int, metavar="K", help="shows softmax_topk with the K largest, by online or split")
     option(
@@ -65,6 +66,9 @@ def add(commands: Any) -> None:
         metavar="G",
         help="the upstream gradient, a number for each X (default: 1 for the first, 0 for the others)",
     )
+    option("--target", type=int, metavar="J", help="the element that a loss or logprob takes, counted from 0")
+    option("--z-loss", type=_number, default=0.0, metavar="Z", help="for a loss: adds Z * logsumexp(X)^2")
+    option("--entropy", action="store_true", help="for logprob: shows the entropy of the row too")
     add_dtype(parser, "float64, or float32 with exact")
     option("--html", metavar="FILE", help="writes a page: the row on its way between memory and registers")
     option("--plot", metavar="FILE", help="draws m and d over the steps, and the result: .png, .svg, .pdf")
@@ -88,7 +92,8 @@ def _trace(options: argparse.Namespace) -> Trace:
     if operation in OPERATIONS and forward != operation:
         row = explain(row, operation=forward, **how).result
         grad = grad or [1.0] + [0.0] * (len(row) - 1)
-    return explain(row, operation=operation, k=options.k, grad=grad, **how)
+    given = {name: getattr(options, name) for name in ("k", "target", "z_loss", "entropy")}
+    return explain(row, operation=operation, grad=grad, **given, **how)
 
 
 def run(options: argparse.Namespace) -> int:

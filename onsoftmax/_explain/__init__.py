@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from .. import _core
+from .._losses import check_terms
 from .._types import ExplainedMethod, ExplainedOperation
-from . import steps_gradient, steps_topk
-from .steps import Row, fused, online, safe, split
+from . import steps_gradient, steps_loss, steps_topk
+from .steps import OF_CHOSEN, Row, fused, online, safe, split
 from .steps_exact import exact
 from .steps_naive import naive
-from .textbook import Array
+from .textbook import Array, Chosen
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -34,27 +37,44 @@ _OF_A_GRADIENT = {
     "fused": steps_gradient.fused,
     "split": steps_gradient.split,
 }
-OPERATIONS = {
+_OF_A_TARGET = {
+    "online": partial(online, end=steps_loss.end),
+    "fused": partial(fused, end=steps_loss.end),
+    "split": partial(split, end=steps_loss.end),
+}
+OPERATIONS: dict[str, Mapping[str, Callable[[Row], None]]] = {
     "softmax": METHODS,
     "log_softmax": METHODS,
     "logsumexp": METHODS,
     "softmax_topk": {"online": steps_topk.online, "split": steps_topk.split},
     "softmax_backward": _OF_A_GRADIENT,
     "log_softmax_backward": _OF_A_GRADIENT,
+    **dict.fromkeys(OF_CHOSEN, _OF_A_TARGET),
 }
-# For an argument, an operation that takes it.
-_TAKES = {"k": "softmax_topk", "grad": "softmax_backward"}
+# For an argument, the operations that take it. They need it, unless the argument is optional.
+_TAKES = {
+    "k": ("softmax_topk",),
+    "grad": ("softmax_backward", "log_softmax_backward"),
+    "target": tuple(OF_CHOSEN),
+    "z_loss": ("cross_entropy", "cross_entropy_with_grad"),
+    "entropy": ("logprob",),
+}
+_OPTIONAL = ("z_loss", "entropy")
 LONGEST = 4096  # elements of a row; each element has steps of its own
 
 
-def _positive(name: str, value: Any) -> int:
+def _integer(name: str, value: Any, least: int, most: float, expected: str) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r}: expected an int of at least 1") from None
-    if number < 1:
-        raise ValueError(f"{name} is {number}: expected an int of at least 1")
+        raise TypeError(f"{name} is {value!r}: expected {expected}") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name} is {number}: expected {expected}")
     return number
+
+
+def _positive(name: str, value: Any) -> int:
+    return _integer(name, value, 1, math.inf, "an int of at least 1")
 
 
 def _take_row(row: Any, dtype: Any, name: str = "the row") -> Array:
@@ -85,10 +105,14 @@ def _check_name(what: str, name: Any, known: Iterable[str]) -> None:
     raise ValueError(f"{what} is {name!r}: expected one of {', '.join(known)}{meant}")
 
 
-def _check_given(operation: str, name: str, value: Any, needed: bool) -> None:
-    if needed != (value is not None):
-        text = f"needs {name}" if needed else f"takes no {name}: operation={_TAKES[name]!r} does"
-        raise TypeError(f"explain() of {operation} {text}")
+def _check_given(operation: str, **given: Any) -> None:
+    """TypeError if an argument is missing, or given to an operation that does not take it."""
+    for name, value in given.items():
+        takes = operation in _TAKES[name]
+        if value is None and takes and name not in _OPTIONAL:
+            raise TypeError(f"explain() of {operation} needs {name}")
+        if value is not None and not takes:
+            raise TypeError(f"explain() of {operation} takes no {name}: operation={_TAKES[name][0]!r} does")
 
 
 def _take_grad(grad: Any, x: Array) -> Array:
@@ -97,6 +121,14 @@ def _take_grad(grad: Any, x: Array) -> Array:
     if grad is not None and g.shape != x.shape:
         raise ValueError(f"grad has length {len(g)}: expected {len(x)}, the length of the row")
     return g
+
+
+def _take_chosen(target: Any, z_loss: float, entropy: bool, N: int) -> Chosen:
+    """The arguments of an operation that chooses one element. Other operations have no target."""
+    if target is not None:
+        target = _integer("target", target, 0, N - 1, f"the index of an element, 0 to {N - 1}")
+    check_terms(0.0, z_loss, "none")
+    return Chosen(target or 0, float(z_loss), bool(entropy))
 
 
 def explain(
@@ -110,6 +142,9 @@ def explain(
     operation: ExplainedOperation = "softmax",
     k: SupportsIndex | None = None,
     grad: ArrayLike | None = None,
+    target: SupportsIndex | None = None,
+    z_loss: float = 0.0,
+    entropy: bool = False,
 ) -> Trace:
     """Every step of a method on one row: what it reads and writes, m, d, and the rescales.
 
@@ -119,6 +154,9 @@ def explain(
     keeps the k largest so far beside (m, d). With `split` the k largest elements of the parts merge, as the
     pairs of the parts do. log_softmax and logsumexp have the same (m, d), and end with a logarithm. A
     gradient has a running sum s in the place of (m, d).
+
+    cross_entropy has the same (m, d) too. With lse = m + log(d), the loss is lse - x[target]. Its gradient is
+    softmax, and 1 less at the target. logprob is x[target] - lse.
 
     `exact` finds each result in double, and an interval that has the exact result. If both ends of the
     interval round to the same number of the result's type, that is the result. Otherwise two doubles decide.
@@ -131,7 +169,7 @@ def explain(
     tile : int
         Number of elements to read at a time.
     method : "naive", "safe", "online", "fused", "split" or "exact"
-        For softmax_topk "online" or "split", for a gradient "online", "fused" or "split".
+        For softmax_topk "online" or "split". For a gradient, a loss and logprob "online", "fused" or "split".
     parts : int
         Number of parts of the row, for `split`. Parts consist of whole tiles, so there are no more parts than
         tiles.
@@ -139,28 +177,54 @@ def explain(
         float16, bfloat16, float32 or float64. The row is converted to it first. The default is the row's own
         type, or float64 for integers. `exact` takes no float64, and its default for a list is float32.
     operation : str
-        "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward" or "log_softmax_backward".
+        "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward",
+        "cross_entropy", "cross_entropy_with_grad" or "logprob".
     k : int, optional
         The number of elements to select. softmax_topk needs k, other operations do not take it.
     grad : array of shape (N,), optional
         The upstream gradient g: the gradient of the loss with respect to y. The gradients need it, other
         operations do not take it. It is converted to the type of the row.
+    target : int, optional
+        The index of the target's class, or of the element that logprob takes: 0 to N - 1. The losses and
+        logprob need it, other operations do not take it.
+    z_loss : float
+        For a loss: adds z_loss * lse ** 2.
+    entropy : bool
+        For logprob: whether to show the entropy of the row too.
+
+    Returns
+    -------
+    Trace
+        The steps and the result. The result has shape (N,). softmax_topk has k numbers. logsumexp,
+        cross_entropy and logprob have one. For cross_entropy_with_grad, `result` is the gradient, and `loss`
+        is the loss. With entropy, `entropy` is the entropy.
 
     Raises
     ------
     ValueError
         The row is empty, too long or not one-dimensional, tile or parts is below 1, the method or operation
-        is unknown, k is below 1 or above N, grad is not as long as the row, or `exact` gets float64.
+        is unknown, k is below 1 or above N, target is not from 0 to N - 1, z_loss is not finite, grad is not
+        as long as the row, or `exact` gets float64.
     TypeError
-        The row has no numbers, or a type that `softmax` does not take. Also if k or grad is missing, or given
-        to an operation that does not take it.
+        The row has no numbers, or a type that `softmax` does not take. Also if k, grad or target is missing,
+        or if an argument is given to an operation that does not take it.
+
+    Examples
+    --------
+    >>> import onsoftmax as ons
+    >>> trace = ons.explain([1, 2, 3, 6, 2, 1], operation="cross_entropy_with_grad", target=3)
+    >>> [(step.m, round(step.d, 4)) for step in trace.steps[:2]]  # after the first and the second tile
+    [(3.0, 1.5032), (6.0, 1.0999)]
+    >>> round(trace.loss, 4), [round(dx, 4) for dx in trace.result]
+    (0.0952, [0.0061, 0.0167, 0.0453, -0.0908, 0.0167, 0.0061])
     """
     if method == "exact" and dtype is None and isinstance(row, (list, tuple, range)):
         dtype = "float32"
     x = _take_row(row, dtype)
     _check_name("operation", operation, OPERATIONS)
-    _check_given(operation, "k", k, operation == "softmax_topk")
-    _check_given(operation, "grad", grad, operation.endswith("_backward"))
+    optional = {"z_loss": z_loss or None, "entropy": entropy or None}
+    _check_given(operation, k=k, grad=grad, target=target, **optional)
+    chosen = _take_chosen(target, z_loss, entropy, len(x))
     # by softmax_topk's own rules
     selected = 0 if k is None else int(_core.plan((len(x),), operation=operation, k=k)["k"])
     known = OPERATIONS[operation]
@@ -168,7 +232,8 @@ def explain(
     if method == "exact":
         _core.softmax(x[:0], method=method)  # which refuses float64
     tile, parts = _positive("tile", tile), _positive("parts", parts)
-    work = Row(operation, x, _take_grad(grad, x), selected, tile, parts if method == "split" else 1)
+    parts = parts if method == "split" else 1
+    work = Row(operation, x, _take_grad(grad, x), selected, chosen, tile, parts)
     known[method](work)
     return Trace(
         operation=operation,
@@ -184,4 +249,8 @@ def explain(
         size=tuple(work.size.tolist()),
         indices=work.places,
         grad=tuple(map(float, work.grad)),
+        target=None if target is None else chosen.target,
+        z_loss=chosen.z_loss,
+        loss=work.loss,
+        entropy=work.entropy,
     )

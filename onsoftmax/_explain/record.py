@@ -16,9 +16,10 @@ class Step:
 
     kind: str
     """The kind of step. Steps that find m and d: "maximum", "sum", "statistics" (both at once), "merge".
-    Steps that add up a gradient's sum: "total", "merge". Steps that write results: "divide" (softmax),
-    "subtract" (log_softmax), "value" (logsumexp), "select" (softmax_topk), "gradient". Steps of `exact` for
-    results that a double does not decide: "two_sum" (d in two doubles), "two_doubles" (the results)."""
+    Steps that add up a gradient's sum: "total", "merge". Steps that add up the sum s of an entropy:
+    "second_sum". Steps that write results: "divide" (softmax), "subtract" (log_softmax), "value" (logsumexp),
+    "select" (softmax_topk), "gradient", "loss", "logprob", "entropy". Steps of `exact` for results that a
+    double does not decide: "two_sum" (d in two doubles), "two_doubles" (the results)."""
     part: int
     """The number of the part of the row, with `split`. Otherwise 0."""
     start: int
@@ -59,7 +60,9 @@ class Step:
     """The number added to the rescaled d_before: the sum of the exponentials, or own_d * own_rescale. For a
     gradient the number added to s_before."""
     log_d: float | None = None
-    """The logarithm of d, for log_softmax and logsumexp."""
+    """The logarithm of d, for logarithms and losses."""
+    lse: float | None = None
+    """For a loss and logprob: m + log_d, the logsumexp of the row."""
     exact_m: float | None = None
     """m by the textbook formula in float64, for comparison."""
     exact_d: float | None = None
@@ -78,13 +81,14 @@ class Step:
     grad: Floats = ()
     """Elements of the upstream gradient g, for a gradient."""
     products: Floats = ()
-    """For softmax_backward: g * y of these elements."""
+    """For softmax_backward: g * y of these elements. For an entropy: exp(x - m) * (x - m)."""
     own_s: float | None = None
     """In a gradient's merge, s of the part that comes in."""
     s_before: float | None = None
     """The sum before this step."""
     s: float | None = None
-    """A gradient's sum so far: sum(g * y), and for log_softmax_backward sum(g)."""
+    """A gradient's sum so far: sum(g * y), and for log_softmax_backward sum(g). For an entropy:
+    sum(exp(x - m) * (x - m))."""
     exact_s: float | None = None
     """s by the textbook formula in float64."""
     in_double: float | None = None
@@ -109,11 +113,12 @@ class Record:
     """All steps of one method on one row."""
 
     operation: str
-    """softmax, log_softmax, logsumexp, softmax_topk, softmax_backward or log_softmax_backward."""
+    """The operation, one of those that `explain` takes."""
     method: str
     """The method whose steps these are."""
     dtype: str
-    """The type of the row and of the result."""
+    """The type of the row and of the result. A loss, a log-probability and an entropy have the type
+    `compute`."""
     compute: str
     """The arithmetic's type."""
     tile: int
@@ -125,17 +130,25 @@ class Record:
     steps: tuple[Step, ...]
     """The steps, in their order."""
     result: Floats
-    """The result of the method."""
+    """The result of the method. For cross_entropy_with_grad the gradient."""
     exact: Floats
     """The result by the textbook formula in float64."""
     size: Floats
     """For each element, the number by which its error is divided: the size of the exact value. For a
-    logarithm it is at least 1. For a gradient it is the larger of the gradient's two terms, with absolute
-    values added up in s."""
+    logarithm and a loss it is at least 1. For a gradient it is the larger of the gradient's two terms, with
+    absolute values added up in s."""
     indices: tuple[int, ...] = ()
     """For softmax_topk: the places of its k values in the row."""
     grad: Floats = ()
     """For a gradient: the upstream gradient."""
+    target: int | None = None
+    """For a loss and logprob: the index of the chosen element."""
+    z_loss: float = 0.0
+    """For a loss: the factor of lse ** 2."""
+    loss: float | None = None
+    """For cross_entropy_with_grad: the loss. The result is its gradient."""
+    entropy: float | None = None
+    """For logprob with entropy: the entropy of the row."""
 
     @property
     def passes(self) -> int:

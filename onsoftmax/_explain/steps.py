@@ -7,18 +7,21 @@ and _core.pair_merge.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from .. import _core
 from .record import Floats, Step
-from .textbook import Array, formula, larger, textbook
+from .textbook import Array, Chosen, formula, larger, textbook, textbook_of_chosen
 
 State = tuple[float, float, float, float]
 
 EMPTY: State = (-math.inf, 0.0, 0.0, 0.0)
+
+# For each operation that chooses one element, the kind of step that writes its result.
+OF_CHOSEN = {"cross_entropy": "loss", "cross_entropy_with_grad": "gradient", "logprob": "logprob"}
 
 
 def floats(values: Array) -> Floats:
@@ -29,13 +32,20 @@ class Row:
     """A row on its way: which tiles it has, what has been read and written, and the steps so far.
 
     `k` is softmax_topk's argument. `grad` is the second row if the operation takes a gradient, else empty.
+    `chosen` is for the operations that choose one element.
     """
 
-    def __init__(self, operation: str, x: Array, grad: Array, k: int, tile: int, parts: int) -> None:
+    def __init__(
+        self, operation: str, x: Array, grad: Array, k: int, chosen: Chosen, tile: int, parts: int
+    ) -> None:
         self.operation, self.x, self.grad, self.k, self.tile = operation, x, grad, k, tile
+        self.chosen = chosen
         self.compute = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
         self.wide, self.wide_grad = x.astype(np.float64), grad.astype(np.float64)
-        self.exact, self.size = map(np.atleast_1d, textbook(operation, self.wide, self.wide_grad))
+        if kind := OF_CHOSEN.get(operation):
+            self.exact, self.size = textbook_of_chosen(kind, self.wide, chosen)
+        else:
+            self.exact, self.size = map(np.atleast_1d, textbook(operation, self.wide, self.wide_grad))
         tiles = -(-len(x) // tile)
         self.part_length = -(-tiles // parts) * tile
         self.parts = -(-len(x) // self.part_length)
@@ -48,6 +58,8 @@ class Row:
         self.steps: list[Step] = []
         self.result: Array = np.zeros(len(self.exact), x.dtype)
         self.places: tuple[int, ...] = ()
+        self.loss: float | None = None
+        self.entropy: float | None = None
         self.passes = self.bytes_read = self.bytes_written = 0
 
     def tiles(self, start: int = 0, stop: int | None = None) -> Iterator[slice]:
@@ -76,12 +88,12 @@ class Row:
         return tuple(_core.pair_d(_core.pair_merge(pair, _at(state))) for pair in each)
 
     def quotients(self, where: slice, state: State) -> Array:
-        """exp(x) / d, both relative to 2^c, rounded to the arithmetic's type and then to the row's own."""
+        """exp(x) / d, both relative to 2^c."""
         d = state[2] + state[3]
         each = [self.pair_of(slice(j, j + 1)) for j in range(where.start, where.stop)]
         with np.errstate(all="ignore"):
             y = np.array([_core.pair_merge(pair, _at(state))[2] for pair in each]) / np.float64(d)
-            return self.rounded(y if math.isfinite(state[0]) else np.full_like(y, math.nan))
+            return np.asarray(y if math.isfinite(state[0]) else np.full_like(y, math.nan))
 
     def rounded(self, values: Array) -> Array:
         """The values in the arithmetic's type, and then in the row's own."""
@@ -247,7 +259,7 @@ def _end(row: Row, state: State, from_memory: bool) -> None:
     for where in row.tiles():
         read = row.read(where, first=where.start == 0) if from_memory else ()
         if row.operation == "softmax":
-            kind, y = "divide", row.quotients(where, state)
+            kind, y = "divide", row.rounded(row.quotients(where, state))
             facts: dict[str, Any] = {"exponentials": row.exponentials(where, state)}
         else:
             with np.errstate(all="ignore"):
@@ -258,18 +270,21 @@ def _end(row: Row, state: State, from_memory: bool) -> None:
         row.add(kind, where, part, read=read, written=written, exact=exact, **facts, **pair)
 
 
+End = Callable[[Row, State, bool], None]
+
+
 def safe(row: Row) -> None:
     _end(row, _sum(row, maximum(row), from_memory=True), from_memory=True)
 
 
-def online(row: Row) -> None:
-    _end(row, statistics(row), from_memory=True)
+def online(row: Row, end: End = _end) -> None:
+    end(row, statistics(row), True)
 
 
-def fused(row: Row) -> None:
-    _end(row, _sum(row, maximum(row), from_memory=False), from_memory=False)
+def fused(row: Row, end: End = _end) -> None:
+    end(row, _sum(row, maximum(row), from_memory=False), False)
 
 
-def split(row: Row) -> None:
+def split(row: Row, end: End = _end) -> None:
     states = [statistics(row, part) for part in range(row.parts)]
-    _end(row, merge(row, states), from_memory=True)
+    end(row, merge(row, states), True)

@@ -56,7 +56,7 @@ def _merge(row: Row, parts: list[tuple[State, Places]], k: int) -> tuple[State, 
 def _select(row: Row, state: State, kept: Places) -> None:
     """y = exp(x - m) / d of the k kept elements, and their indices."""
     each = [slice(j, j + 1) for j in kept]
-    values = tuple(float(row.quotients(where, state)[0]) for where in each)
+    values = tuple(float(row.rounded(row.quotients(where, state))[0]) for where in each)
     row.select(values, kept)
     row.add(
         "select",

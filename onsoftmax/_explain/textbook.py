@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,14 @@ def formula(x: Array, m: float) -> Array:
 
 def larger(x: Array) -> float:
     return float(np.max(x, initial=-math.inf))
+
+
+class Chosen(NamedTuple):
+    """The arguments of an operation that chooses one element of the row, and what else it computes."""
+
+    target: int
+    z_loss: float = 0.0
+    entropy: bool = False
 
 
 def textbook(operation: str, x: Array, grad: Array, axis: int = -1) -> tuple[Array, Array]:
@@ -40,3 +48,27 @@ def textbook(operation: str, x: Array, grad: Array, axis: int = -1) -> tuple[Arr
         else:
             logarithms = np.where(np.isfinite(m), m + log_d, m).squeeze(axis)
         return logarithms, np.maximum(np.abs(logarithms), 1)
+
+
+def products(p: Array, x: Array) -> Array:
+    """p * x, and 0 where p is 0, even if x is -inf."""
+    return np.where(p == 0, 0, p * x)
+
+
+def textbook_of_chosen(kind: str, x: Array, chosen: Chosen) -> tuple[Array, Array]:
+    """The logprob, entropy or loss of a row with a chosen element, or the gradient of the loss, and the sizes
+    that errors are relative to."""
+    p, log_p, lse = (
+        np.atleast_1d(textbook(operation, x, x[:0])[0])
+        for operation in ("softmax", "log_softmax", "logsumexp")
+    )
+    with np.errstate(all="ignore"):
+        logprob, of_lse = log_p[[chosen.target]], chosen.z_loss * lse * lse
+        if kind == "gradient":
+            one = (np.arange(len(x)) == chosen.target).astype(np.float64)
+            more = 2 * chosen.z_loss * lse
+            return p * (1 + more) - one, np.maximum(p * (1 + np.abs(more)), one)
+        if kind == "loss":
+            return of_lse - logprob, np.maximum(np.abs(of_lse) + np.abs(logprob), 1)
+        y = logprob if kind == "logprob" else -products(p, log_p).sum(keepdims=True)
+        return y, np.maximum(np.abs(y), 1)

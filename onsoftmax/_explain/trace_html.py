@@ -41,7 +41,7 @@ def _memory(trace: Record, step: Step) -> str:
         return "".join(
             _cell(f"{number(y)} at {j}", "write") for y, j in zip(step.written, step.kept_at, strict=True)
         )
-    if step.written and trace.operation == "logsumexp":
+    if step.written and (trace.operation == "logsumexp" or step.kind in ("loss", "logprob", "entropy")):
         return _cell(number(step.written[0]), "write")
     if not trace.grad:
         return _cells("x", trace.row, step, step.written)
@@ -79,6 +79,8 @@ def _registers(trace: Record, step: Step) -> str:
         facts.append(f"d = {number(step.d)}")
     if step.log_d is not None:
         facts.append(f"log(d) = {number(step.log_d)}")
+    if step.lse is not None:
+        facts.append(f"lse = {number(step.lse)}")
     if step.s is not None:
         facts.append(f"s = {number(step.s)}")
     if step.kept:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from .._plan.table import Table, number, numbers, short
 from .record import Record, Step
+from .steps import OF_CHOSEN
 
 Column = tuple[str, Callable[[Step], str]]
 
@@ -45,13 +46,17 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
     exact: list[Column] = [(f"exact {e}", lambda step: numbers(step.exact))]
     own_m: Column = ("their m", lambda step: maximum(step.own_m))
     part: Column = ("part", lambda step: str(step.part + 1))
-    results: list[Column] = [
-        (result_name(trace), lambda step: numbers(step.written)),
-        (f"exact {result_name(trace)}", lambda step: numbers(step.exact)),
-    ]
+
+    def results_as(name: str) -> list[Column]:
+        return [
+            (name, lambda step: numbers(step.written)),
+            (f"exact {name}", lambda step: numbers(step.exact)),
+        ]
+
+    results = results_as(result_name(trace))
+    s: list[Column] = [("s", lambda step: number(step.s)), ("exact s", lambda step: number(step.exact_s))]
     if trace.grad:
         inputs: list[Column] = [("y", x[1]), ("g", lambda step: _list(step.grad))]
-        s: list[Column] = [("s", lambda step: number(step.s)), ("exact s", lambda step: number(step.exact_s))]
         products: Column = ("g * y", lambda step: numbers(step.products))
         exponential: Column = ("exp(y)", lambda step: numbers(step.exponentials))
         plain_y = trace.operation == "softmax_backward"
@@ -61,6 +66,8 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
             "gradient": [*inputs, *([] if plain_y else [exponential]), s[0], *results],
         }
     log_d: Column = ("log(d)", lambda step: number(step.log_d))
+    lse: Column = ("lse", lambda step: number(step.lse))
+    at: Column = (f"x[{trace.target}]", lambda step: short(trace.row[trace.target or 0]))
     if trace.method == "exact":
         logarithm = [log_d] * (trace.operation != "softmax")
         tests: list[Column] = [
@@ -115,12 +122,19 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
         "divide": [x, exponentials, *results],
         "subtract": [x, *([] if plain else [m]), log_d, *results],
         "value": [*([] if plain else [m]), d[0], log_d, *results],
+        "loss": [m, d[0], log_d, lse, at, *results_as("loss")],
+        "logprob": [m, d[0], log_d, lse, at, *results],
+        "second_sum": [x, m, exponentials, ("times x - m", lambda step: numbers(step.products)), total, *s],
+        "entropy": [d[0], log_d, s[0], *results_as("entropy")],
+        "gradient": [x, exponentials, *results],
     }
 
 
 def result_name(trace: Record) -> str:
     """The result's name in formulas."""
-    return "dx" if trace.grad else "y"
+    if trace.target is not None and trace.loss is None:
+        return OF_CHOSEN[trace.operation]
+    return "dx" if trace.grad or trace.loss is not None else "y"
 
 
 def rescaled_d(step: Step) -> float | None:
@@ -146,6 +160,15 @@ WHAT = {
     "select": "y = exp(x - m) / d of the k largest",
     "two_sum": "the sum once more, in two doubles",
     "two_doubles": "y in two doubles",
+    "loss": "loss = lse - x[target], lse = m + log(d)",
+    "gradient": "dx = exp(x - m) / d, and 1 less at the target",
+    "logprob": "logprob = x[target] - lse, lse = m + log(d)",
+    "second_sum": "the sum s of exp(x - m) * (x - m)",
+    "entropy": "entropy = log(d) - s / d",
+}
+WHAT_WITH_Z_LOSS = {
+    "loss": "loss = lse - x[target] + z_loss * lse^2",
+    "gradient": "dx = (1 + 2 * z_loss * lse) * exp(x - m) / d, and 1 less at the target",
 }
 WHAT_OF_GRADIENT = {
     "softmax_backward": {"total": "the running sum s of g * y", "gradient": "dx = (g - s) * y"},
@@ -168,7 +191,8 @@ FORMULA_OF_GRADIENT = {"total": "s_new = s_old + sum", "merge": "two parts: s_ne
 
 def title_of(trace: Record, step: Step) -> str:
     """The title of the steps of this kind."""
-    what = (WHAT | WHAT_OF_GRADIENT.get(trace.operation, {}))[step.kind]
+    special = WHAT_WITH_Z_LOSS if trace.z_loss else WHAT_OF_GRADIENT.get(trace.operation, {})
+    what = (WHAT | special)[step.kind]
     if step.kept and step.kind != "select":
         what = what.replace("(m, d)", "(m, d) and k largest").replace("pairs", "pairs and k largest")
     if trace.method == "naive":
@@ -179,7 +203,8 @@ def title_of(trace: Record, step: Step) -> str:
         return f"Merge: {what.replace('pairs', 'sums') if trace.grad else what}"
     if not step.read:
         return f"On the chip: {what}"
-    part = f", part {step.part + 1} of {trace.parts}" if trace.parts > 1 and not step.written else ""
+    has_parts = trace.parts > 1 and not step.written and step.kind != "second_sum"
+    part = f", part {step.part + 1} of {trace.parts}" if has_parts else ""
     return f"Pass {step.passes} of {trace.passes}{part}: {what}"
 
 
@@ -194,9 +219,12 @@ def heading(trace: Record) -> str:
     what = "element by element" if trace.tile == 1 else f"in tiles of {trace.tile}"
     passes = f"{trace.passes} pass{'es' * (trace.passes > 1)}"
     of = f"the {len(trace.indices)} largest of " if trace.indices else ""
+    chosen = "" if trace.target is None else f", target {trace.target}"
+    chosen += f", z_loss {short(trace.z_loss)}" if trace.z_loss else ""
     memory = "y and g in memory" if trace.grad else "the row in memory"
+    numbers_of = f"{of}{len(trace.row)} {trace.dtype} numbers{split}{chosen}"
     lines = [
-        f"{trace.method}: {trace.operation} of {of}{len(trace.row)} {trace.dtype} numbers{split}, {what}",
+        f"{trace.method}: {trace.operation} of {numbers_of}, {what}",
         f"{passes} over {memory}: {trace.bytes_read} bytes read, {trace.bytes_written} written",
     ]
     if trace.method == "exact":
@@ -216,9 +244,11 @@ def ending(trace: Record, width: int) -> str:
     error = "the result has NaN" if math.isnan(trace.error) else f"{trace.error:.2g}"
     return "\n".join(
         [
+            *([] if trace.loss is None else [_wrapped("loss", number(trace.loss), width)]),
             _wrapped(result_name(trace), numbers(trace.result), width),
             *([_wrapped("at", " ".join(map(str, trace.indices)), width)] if trace.indices else []),
             _wrapped("exact", numbers(trace.exact), width),
+            *([] if trace.entropy is None else [_wrapped("entropy", number(trace.entropy), width)]),
             f"largest relative error: {error} (exact: the textbook formula in float64)",
         ]
     )

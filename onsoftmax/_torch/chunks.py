@@ -1,4 +1,4 @@
-"""The chunks of linear_cross_entropy: the logits of some tokens, their loss, and the products of matrices."""
+"""The chunks of linear_cross_entropy: the logits of some tokens, their loss and their gradients."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 from .._losses import _Terms
 from .losses import times, weights_of_rows
 
-# A chunk has at least so many logits and tokens: with fewer, the products of matrices leave a GPU waiting.
+# A chunk may always have so many logits, or so many tokens. Smaller products of matrices leave a GPU waiting.
 _LOGITS, _TOKENS = 2**25, 2048
-_TILE = 256  # tokens of a chunk are a multiple of it, as the tiles of a GPU's products are
-_PITCH = 64  # elements from one row of logits to the next are a multiple of it: rows are aligned for any N
-# More chunks add up a 16-bit gradient of linear_weight in float32. See linear_cross_entropy.
+_TILE = 256  # the tokens of a chunk are a multiple of it, which suits the tiles of a GPU's products
+_PITCH = 64  # the distance between two rows of logits is a multiple of it, so rows are aligned for any N
+# Up to so many chunks each round a 16-bit gradient of linear_weight. More chunks add it up in float32.
 _ROUNDED_CHUNKS = 4
-# torch.addmm adds 16-bit products on a GPU to a float32 sum.
+# Whether torch.addmm can add 16-bit products on a GPU to a float32 sum.
 _ADDS_WIDE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)
 
 
@@ -24,13 +24,13 @@ def tokens_of_chunk(tokens: int, classes: int, hidden: int) -> int:
     """The number of tokens in a chunk by default."""
     logits = max(tokens * hidden, classes * hidden, _LOGITS)
     chunks = -(-tokens // max(_TOKENS, logits // max(classes, 1))) or 1
-    if chunks <= 2 * _ROUNDED_CHUNKS:  # takes no more memory than a sum in float32, and less time
+    if chunks <= 2 * _ROUNDED_CHUNKS:  # 4 chunks take no more memory than a sum in float32, and less time
         chunks = min(chunks, _ROUNDED_CHUNKS)
-    return -(-tokens // (chunks * _TILE)) * _TILE or _TILE  # all chunks but the last one are alike
+    return -(-tokens // (chunks * _TILE)) * _TILE or _TILE  # only the last chunk may be smaller
 
 
 class _Sum:
-    """The gradient of linear_weight: the sum of products, one for each chunk."""
+    """The gradient of linear_weight. Each chunk adds one product of matrices."""
 
     def __init__(self, like: Tensor, chunks: int) -> None:
         self.dtype = like.dtype
@@ -67,7 +67,7 @@ class Layer:
     def run(
         self, wanted: tuple[bool, ...], grad_loss: Tensor | None = None
     ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """The loss of each chunk, and the wanted gradients of x, weight and bias."""
+        """The loss of each chunk, and those gradients of x, weight and bias that are wanted."""
         x, weight, bias, tokens = self.x, self.weight, self.bias, len(self.x)
         chunk, N = min(self.chunk, tokens), len(weight)
         for_x = torch.empty_like(x) if wanted[0] else None
@@ -91,7 +91,7 @@ class Layer:
                 for_weight.add(logits.T, part)
             if for_bias is not None:
                 for_bias += logits.sum(0, dtype=self.real)
-        buffer = logits = grad_out = None  # before the last sum is rounded, which takes memory too
+        buffer = logits = grad_out = None  # frees the memory: result() needs memory to round the sum
         return losses, [
             for_x,
             None if for_weight is None else for_weight.result(),
@@ -99,7 +99,7 @@ class Layer:
         ]
 
     def divisor(self, reduction: str) -> Tensor | None:
-        """What "mean" divides by. It stays on the GPU."""
+        """The number by which "mean" divides. It stays on the GPU."""
         if reduction != "mean":
             return None
         given, ignored = self.terms.weight, self.terms.ignore_index
@@ -117,7 +117,8 @@ class Layer:
 
 
 class LinearCrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # mypy does not look into torch
-    """The forward step has the gradients, unless they need the gradient of the loss."""
+    """The forward step computes the gradients, and the backward step multiplies them by the gradient of the
+    loss. If `later` is true, the backward step computes them."""
 
     @staticmethod
     def forward(

@@ -49,7 +49,7 @@ def _check_call(x: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: T
 
 
 def _check_classes(target: Tensor, classes: int, ignore_index: int) -> None:
-    """Checks the targets on the CPU before a chunk does, whose rows have other numbers."""
+    """Checks all targets on the CPU at once, so that the error has the row's number among all rows."""
     if target.is_cuda:
         return
     wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
@@ -94,37 +94,42 @@ def linear_cross_entropy(
 ) -> Tensor:
     """The cross-entropy of a linear layer's logits, of which only a chunk exists at a time.
 
-    It is cross_entropy(x @ linear_weight.T + linear_bias, target). The logits of `chunk` tokens are computed
-    into one buffer, and become their gradient there. The forward step also computes the gradients of x,
-    linear_weight and linear_bias, and the backward step multiplies them by the gradient of the loss. Names
-    and meaning are as in torch.nn.functional.linear_cross_entropy, and z_loss is as in cross_entropy.
+    It is cross_entropy(x @ linear_weight.T + linear_bias, target). It computes the logits of `chunk` tokens
+    into one buffer, and writes their gradient over them. Names and meaning are as in
+    torch.nn.functional.linear_cross_entropy, and z_loss is as in cross_entropy.
 
-    With reduction="none" and for float16, the gradients depend on the gradient of the loss, or need its
-    scale. Then the backward step computes the logits of each chunk again. It takes a product of matrices
-    more, and no more memory.
+    The forward step computes the gradients of x, linear_weight and linear_bias. They take memory until the
+    backward step. The backward step multiplies them by the gradient of the loss. A second backward step
+    through the same call raises RuntimeError.
 
-    Gradients flow once: there is no second derivative, and each call takes one backward step. Under
-    torch.autocast, the arrays have the type that torch.nn.functional.linear gives them. In torch.compile,
-    the call is outside of the graph.
+    With reduction="none", each token has its own gradient of the loss. In float16, gradients are too small
+    without the scale of a GradScaler, which comes with the gradient of the loss. In both cases the backward
+    step computes the logits of each chunk again. This takes one more product of matrices, and no memory
+    between the two steps. The backward step may then repeat, with retain_graph=True.
+
+    There is no second derivative. Under torch.autocast, the arrays are converted as for
+    torch.nn.functional.linear. In torch.compile, the call is outside of the graph.
 
     Parameters
     ----------
     x : tensor of shape (..., hidden)
         The tokens that the layer takes: float16, bfloat16, float32 or float64.
     linear_weight : tensor of shape (classes, hidden)
-        The weight of the layer, as in torch.nn.Linear. Of the type of x.
+        The weight of the layer, as in torch.nn.Linear. It has the type of x.
     target : tensor of integers, of the shape of x without the last dimension
         The class of each token.
     linear_bias : tensor of shape (classes,), optional
-        The bias of the layer. Of the type of x.
+        The bias of the layer. It has the type of x.
     weight, ignore_index, label_smoothing, z_loss, reduction
         As cross_entropy takes them.
     chunk : int, optional
-        The number of tokens whose logits exist at a time. By default, a chunk has about as many logits as x
-        or linear_weight has elements, whichever has more, or up to twice as many if 4 chunks are then enough.
-        It has at least 2**25 logits and 2048 tokens. With up to 4 chunks, each chunk rounds the 16-bit sum of
-        the gradient of linear_weight. With more chunks, this sum is in float32, and takes twice the memory of
-        that gradient beside it.
+        The number of tokens whose logits exist at a time. By default, as few chunks as possible share the
+        tokens evenly, in multiples of 256. A chunk may have about as many logits as x or linear_weight has
+        elements, or 2**25 logits, or the logits of 2048 tokens, whichever is most. If this gives 5 to 8
+        chunks, there are 4 chunks instead.
+
+        Up to 4 chunks each round a 16-bit gradient of linear_weight. More chunks add it up in float32. This
+        sum takes twice the memory of the gradient.
 
     Returns
     -------
@@ -141,11 +146,12 @@ def linear_cross_entropy(
     TypeError
         An array is not a tensor, or has another type than expected.
     RuntimeError
-        The call is inside a transform of torch.func, weight requires grad, or a backward step repeats.
+        The call is inside a transform of torch.func, weight requires grad, create_graph is given, or a
+        backward step repeats.
 
     References
     ----------
-    P.-L. Hsu et al., Liger Kernel, arXiv:2410.10989 (2024): chunks whose gradients the forward step computes.
+    P.-L. Hsu et al., Liger Kernel, arXiv:2410.10989 (2024): chunks with gradients from the forward step.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""cross_entropy and logprob of rows whose parts the ranks of a group have, for onsoftmax.distributed.
+"""cross_entropy and logprob of rows that are cut over the ranks of a group, for onsoftmax.distributed.
 
-Each rank sends the states of its part, the logits that are wanted if its part has them, and what else the
-results need. After one all_gather each rank computes the results of the whole rows. The backward step
-exchanges nothing. It reads this rank's part of the logits once and writes its gradient once.
+For each row, a rank sends the state of its part and the chosen logits that are in its part. It also sends a
+sum for label_smoothing, or a mean and an index for entropy and argmax. After one all_gather, each rank
+computes the results of the whole rows. The backward step exchanges nothing. It reads this rank's part of the
+logits once and writes its gradient once.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def cross_entropy(
 
 
 def _own(target: Tensor, weight: Tensor | None, part: Part, terms: _Terms) -> tuple[Tensor, Tensor]:
-    """Which rows have a class, and the weight of each row's class: 0 if the row has none."""
+    """Whether each row has a class, and the weight of its class. The weight is 0 if the row has no class."""
     known = part.known(target) & (target != terms.ignore_index)
     if weight is None or part.N == 0:
         return known, known.double()
@@ -63,8 +64,8 @@ def _own(target: Tensor, weight: Tensor | None, part: Part, terms: _Terms) -> tu
 
 
 def _sum_of_products(x: Tensor, weight: Tensor | None, part: Part) -> Tensor:
-    """sum(weight * x) over the part of each row."""
-    by, operation = x, "log_softmax_backward"  # this operation adds up its gradient alone
+    """sum(weight * x) over this rank's part of each row."""
+    by, operation = x, "log_softmax_backward"  # this operation adds up x alone, without a product
     if weight is not None:
         shape = [-1 if dim == part.axis else 1 for dim in range(x.ndim)]
         by = weight[part.start : part.end].view(shape).expand(x.shape)
@@ -74,7 +75,7 @@ def _sum_of_products(x: Tensor, weight: Tensor | None, part: Part) -> Tensor:
 
 
 class _Loss(torch.autograd.Function):  # type: ignore[misc]  # mypy does not look into torch
-    """The loss, reduced, and the logsumexp of each row."""
+    """The reduced loss, and the logsumexp of each row."""
 
     @staticmethod
     def forward(
@@ -155,8 +156,8 @@ def logprob(local: Any, index: Any, group: Any, axis: int, *, entropy: bool, lse
 
 
 def _mean_and_first(x: Tensor, part: Part, entropy: bool, argmax: bool) -> Tensor:
-    """Of each row's part: the mean of x - m under its softmax, and the index of its first largest element.
-    inf if the part is empty."""
+    """The mean of x - m under the softmax of this rank's part, and the index of the first largest element of
+    the part, for each row. Both are inf if the part is empty."""
     rows = x.shape[: part.axis] + x.shape[part.axis + 1 :]
     found = x.new_full((*rows, 2), torch.inf, dtype=torch.float64)
     if part.start == part.end or x.numel() == 0:
@@ -191,7 +192,7 @@ class _LogProb(torch.autograd.Function):  # type: ignore[misc]
             d_of_ranks = _core.merge(whole.states, gives="d", dtype=REAL[x.dtype])
             share = d_of_ranks / whole.d * (m_of_ranks - m).exp()
             apart = whole.of_ranks[..., k] + (m_of_ranks - m)
-            mean = torch.where(share > 0, share * apart, 0).sum(0)  # the part of a row may be empty
+            mean = torch.where(share > 0, share * apart, 0).sum(0)  # a part may be empty
             of_row = real(x, whole.log_d - mean)
         if argmax:
             largest = (m_of_ranks == m) | (m_of_ranks.isnan() & m.isnan())
@@ -212,7 +213,7 @@ class _LogProb(torch.autograd.Function):  # type: ignore[misc]
         if x.numel() == 0:
             return torch.zeros_like(x), None, None, None, None
         here, place = part.place(index)
-        if of_chosen is not None:  # elements elsewhere change the factor of softmax alone
+        if of_chosen is not None:  # a chosen element of another part changes only the factor of softmax
             elsewhere = of_chosen.double().masked_fill(here, 0).sum(-1)
             of_lse = -elsewhere if of_lse is None else of_lse.double() - elsewhere
             of_chosen = of_chosen.masked_fill(~here, 0).contiguous()

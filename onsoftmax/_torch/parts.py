@@ -1,4 +1,4 @@
-"""Rows whose parts the ranks of a group have, and what one exchange tells of the whole rows."""
+"""The parts of rows that are cut over the ranks of a group, and the exchange between the ranks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .._libraries.kinds import refused_dtype
 from .._losses import _prepared
 from .ranks import OnMesh, agree, checked_axis, checked_group, gather
 
-# The types of logits, and of the real results.
+# For each type of logits: the type of the real results.
 REAL = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
     torch.float32: torch.float32,
     torch.float64: torch.float64,
 }
-_STATE = 5  # float64 of a row, from _core.sums
+_STATE = 5  # the number of float64 in the state of a row, from _core.sums
 
 
 class Whole(NamedTuple):
-    """What is known of the whole rows after the exchange. of_ranks: what each rank has sent beside its
-    states, stacked in front."""
+    """Facts of the whole rows, which each rank knows after the exchange. The first dimension of `states` and
+    `of_ranks` is the rank."""
 
     states: Tensor
-    of_ranks: Tensor
+    of_ranks: Tensor  # the columns that the ranks sent beside their states
     pairs: Tensor
     m: Tensor
     d: Tensor
@@ -46,7 +46,8 @@ class Part(NamedTuple):
 
     @classmethod
     def agreed(cls, x: Tensor, axis: int, groups: tuple[Any, ...], how: str) -> Part:
-        """The part, if all ranks have like rows and call alike. The last group's parts are neighbours."""
+        """Finds this rank's part from the lengths of all parts, after the ranks have agreed on the call. If
+        several groups cut the rows, the last group has parts that are next to each other."""
         start, N = 0, x.shape[axis]
         for group in reversed(groups):
             lengths = agree(x, axis, group, how, N)
@@ -54,22 +55,23 @@ class Part(NamedTuple):
         return cls(axis, groups, start, start + x.shape[axis], N)
 
     def known(self, index: Tensor) -> Tensor:
+        """Whether each index is in range."""
         return (index >= 0) & (index < self.N)
 
     def place(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Which elements are in this part, and their places there: 0 for all others."""
+        """Whether each index is in this part, and its place there. The place is 0 if the index is not."""
         here = (index >= self.start) & (index < self.end)
         return here, (index - self.start).masked_fill(~here, 0)
 
     def chosen(self, x: Tensor, index: Tensor) -> Tensor:
-        """The chosen elements of this part in float64. The elements of other parts are 0 here."""
+        """The chosen elements in float64. An element of another part is 0, so the ranks can add them up."""
         if self.start == self.end:
             return x.new_zeros(index.shape, dtype=torch.float64)
         here, place = self.place(index)
         return x.movedim(self.axis, -1).gather(-1, place).double().masked_fill(~here, 0)
 
     def exchange(self, x: Tensor, *columns: Tensor) -> Whole:
-        """One all_gather, or one for each group if several groups cut the rows."""
+        """Sends the states and the columns of this rank, by one all_gather for each group that cuts rows."""
         sent = torch.cat([_core.sums(x, self.axis), *columns], -1).unsqueeze(0)
         for group in self.groups:
             sent = gather(sent, group).flatten(0, 1)
@@ -89,7 +91,7 @@ def check_tensor(name: str, array: Any, may_be_dtensor: bool) -> None:
 
 
 class Rows:
-    """The logits and the indices of a call, both local, and how a result goes back to the caller."""
+    """The logits and the indices of a call, as this rank has them. given_back makes DTensors of results."""
 
     def __init__(self, local: Any, index: Any, group: Any, axis: int, name: str) -> None:
         self.axis, self.name = checked_axis(local, axis), name
@@ -100,7 +102,8 @@ class Rows:
         rows = local.shape[: self.axis] + local.shape[self.axis + 1 :]
         self.several = name == "index" and index.ndim == len(rows) + 1
         if index.shape[: len(rows)] != rows or index.ndim != len(rows) + self.several:
-            raise ValueError(f"{name} has shape {tuple(index.shape)}: expected {tuple(rows)}")
+            more = ", or one more dimension" if name == "index" else ""
+            raise ValueError(f"{name} has shape {tuple(index.shape)}: expected {tuple(rows)}{more}")
         self.on = OnMesh(local, group, self.axis) if is_dtensor else None
         if self.on is not None:
             index = self.on.rows_of(index)
@@ -114,12 +117,12 @@ class Rows:
             raise ValueError(f"{name} is on {array.device}: expected {self.x.device}, as local is")
 
     def agreed(self, how: str) -> Part:
-        if self.on is not None:  # each rank sees if the whole rows change
+        if self.on is not None:  # then all ranks see it if the length of the whole rows changes
             how += f" of {self.on.x.shape[self.axis]} elements"
         return Part.agreed(self.x, self.axis, self.groups, how)
 
     def check(self, part: Part, what: str, ignored: int | None = None) -> None:
-        """IndexError for the first wrong index on the CPU. A check on a GPU would wait for it."""
+        """Raises IndexError for the first wrong index on the CPU. A check on a GPU would wait for the GPU."""
         if self.index.is_cuda:
             return
         wrong = ~part.known(self.index)

@@ -1,5 +1,4 @@
-"""What onsoftmax.distributed takes: rows whose parts the ranks of a group have, also as a DTensor. And the
-exchanges between the ranks."""
+"""The arguments of onsoftmax.distributed, also as a DTensor, and the exchanges between the ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 
 
 def gather(values: Any, group: Any) -> Any:
-    """The values of all ranks, stacked in front, by one collective."""
+    """The values of all ranks, by one collective. The result has a first dimension for the ranks."""
     ranks = group.size()  # takes a tenth of the time of dist.get_world_size
     everything = values.new_empty((ranks, *values.shape))
     if values.numel() > 0:
@@ -26,23 +25,25 @@ def gather(values: Any, group: Any) -> Any:
     return everything
 
 
-# For each group: what the ranks agreed on last, and how often they have compared.
+# For each group: the last call that the ranks agreed on, the number of comparisons, and the lengths of parts.
 _agreed: weakref.WeakKeyDictionary[Any, tuple[str, int, list[int]]] = weakref.WeakKeyDictionary()
 
 
 def agree(local: Any, axis: int, group: Any, how: str, length: int = 0) -> list[int]:
-    """Makes sure that all ranks of a group have rows of one shape and type, and call in one way: `how`.
-    Returns all ranks' lengths. A call that needs no lengths gives 0.
+    """Makes sure that the ranks of a group make the same call: with rows of one shape and type, and with one
+    `how`, which names the method or the function and its options. Returns the lengths of all ranks. Pass 0 as
+    the length if the call needs no lengths.
 
-    If this rank's rows are like the rows of its last call, nothing is compared: the other ranks' rows are
-    then as before too. If only one rank's rows have changed, it waits here for the others, and they wait for
-    it in the collective, until the group's timeout. If all have changed, they compare over the group's store:
-    in a collective, parts of different sizes would give wrong numbers.
+    If this rank's call is like the last call in the group, the rank compares nothing. Usually the calls of
+    the other ranks are like their last call too. If all calls have changed, the ranks compare them over the
+    group's store. They cannot compare in a collective: parts of different sizes would give wrong numbers
+    there. If only some calls have changed, these ranks wait here and the other ranks wait in the collective,
+    until the group's timeout.
 
     Raises
     ------
     ValueError
-        The shapes or types differ. Every rank raises it.
+        The calls differ. Every rank raises it.
     RuntimeError
         A rank did not come within the timeout of the group's store.
     """
@@ -65,7 +66,7 @@ def agree(local: Any, axis: int, group: Any, how: str, length: int = 0) -> list[
         ) from error
     theirs = [store.get(key).decode().split(" ", 1) for key in keys]
     _agreed[group] = "", count + 1, []
-    if count > 0:  # all ranks have read the key before
+    if count > 0:  # all ranks have read the previous key
         store.delete_key(f"onsoftmax/{count - 1}/{rank}")
     if any(rows != mine for _, rows in theirs):
         listed = "; ".join(f"rank {each} has {rows}" for each, (_, rows) in enumerate(theirs))
@@ -74,7 +75,7 @@ def agree(local: Any, axis: int, group: Any, how: str, length: int = 0) -> list[
     return _agreed[group][2]
 
 
-# ---------------------------------------------------------------- what a call takes
+# ---------------------------------------------------------------- the arguments of a call
 
 
 def checked_axis(local: Any, axis: Any) -> int:
@@ -102,7 +103,7 @@ def checked_group(group: Any) -> ProcessGroup:
 
 
 class OnMesh:
-    """A DTensor whose rows run along an axis: the groups that share a row, and where its results lie."""
+    """A DTensor, the groups that share its rows along an axis, and the placements of results."""
 
     def __init__(self, x: Any, group: Any, axis: int) -> None:
         from torch.distributed.tensor import Replicate, Shard
@@ -128,7 +129,7 @@ class OnMesh:
         return part
 
     def of_elements(self, y: Tensor) -> Tensor:
-        """A result with the elements of x, from this rank's part."""
+        """A result with one number for each element of x, from this rank's part."""
         x = self.x
         whole: Tensor = Distributed.apply(y, self.mesh, x.placements, x.shape, x.stride())
         return whole
@@ -138,7 +139,7 @@ class OnMesh:
         return all(p.is_replicate() for p in self.placements)
 
     def rows_of(self, indices: Tensor) -> Tensor:
-        """The indices of this rank's rows, from all indices or a DTensor of them."""
+        """The indices of this rank's rows. `indices` has the indices of all rows, also as a DTensor."""
         from torch.distributed.tensor import DTensor, Replicate
 
         if not isinstance(indices, DTensor):
@@ -148,14 +149,15 @@ class OnMesh:
         return mine
 
     def of_all(self, y: Tensor) -> Tensor:
-        """A result of all rows together, which each rank has."""
+        """A result of all rows together, such as a mean. Each rank has it."""
         from torch.distributed.tensor import Replicate
 
         whole: Tensor = Distributed.apply(y, self.mesh, (Replicate(),) * len(self.placements), y.shape, ())
         return whole
 
     def of_rows(self, y: Tensor, *more: int) -> Tensor:
-        """A result of the rows, from the values of this rank's rows. `more`: lengths after them."""
+        """A result with numbers for each row, from this rank's rows. `more`: the lengths of further
+        dimensions at the end."""
         shape = (*self.rows, *more)
         stride = torch.empty(shape, device="meta").stride()
         whole: Tensor = Distributed.apply(y, self.mesh, self.placements, torch.Size(shape), stride)

@@ -54,6 +54,12 @@ def test_explain_prints_the_trace(capsys):
     for grad in ([1, 0, 0, 0, 0, 0], [0.5, -2, 0, 0, 1, 3]):
         given = [] if grad[0] == 1 else ["--grad", *map(str, grad)]
         assert prints([*asked, *given], capsys) == f"{ons.explain(fused.result, grad=grad, **backward)}\n"
+    loss: dict = {"operation": "cross_entropy_with_grad", "target": 3, "z_loss": 0.5}
+    asked = ["explain", *ROW, "--operation", "cross_entropy_with_grad", "--target", "3", "--z-loss", "0.5"]
+    assert prints(asked, capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1], **loss)}\n"
+    logprob: dict = {"operation": "logprob", "target": 0, "entropy": True}
+    asked = ["explain", *ROW, "--operation", "logprob", "--target", "0", "--entropy"]
+    assert prints(asked, capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1], **logprob)}\n"
     exact = ons.explain([1, 2, 3, 6, 2, 1], method="exact")
     assert prints(["explain", "--method", "exact"], capsys) == f"{exact}\n"
     split = ["explain", *ROW, "--method", "split", "--tile", "1", "--parts", "3"]
@@ -99,6 +105,8 @@ def test_explain_writes_its_files(capsys, tmp_path):
         ([*ROW, "--grad", "1"], "softmax takes no grad"),
         ([*ROW, "--operation", "softmax_backward", "--grad", "1"], "grad has length 1: expected 6"),
         ([*ROW, "--operation", "softmax_backward", "--method", "naive"], "online, fused, split"),
+        ([*ROW, "--operation", "cross_entropy"], "explain() of cross_entropy needs target"),
+        ([*ROW, "--operation", "logprob", "--target", "6"], "target is 6: expected the index of an element"),
         ([*ROW, "--html", "no/such/place"], "no/such/place: No such file or directory"),
         ([*ROW, "--html", "."], ".: Is a directory"),
         ([*ROW, "--plot", "chart.xyz"], "matplotlib" if not shutil.which("python") else "chart.xyz"),

@@ -24,7 +24,10 @@ PAIRED = ["safe", "online", "fused", "split"]
 METHODS = ["naive", *PAIRED]
 EMPTY = (-math.inf, 0.0, 0.0, 0.0)
 EPS = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-23, "float64": 2**-52}
+NORMAL = {"float16": 2**-14, "bfloat16": 2**-126, "float32": 2**-126, "float64": 2**-1022}  # least normal
 BACKWARD = {"operation": "softmax_backward", "grad": ROW}
+LOSS = {"operation": "cross_entropy", "target": 3}
+OF_TARGET = ["cross_entropy", "cross_entropy_with_grad", "logprob"]
 
 finite = st.floats(-1e3, 1e3)
 rows = st.lists(finite | st.sampled_from([-math.inf, 2e4, -2e4, 1e300]), min_size=1, max_size=40)
@@ -395,6 +398,85 @@ def test_a_gradient_of_the_worked_row():
     assert [(step.own_s, step.s) for step in merge] == [(6, 6), (9, 15)]
 
 
+def test_a_loss_of_the_worked_row():
+    trace = ons.explain(ROW, operation="cross_entropy_with_grad", target=3)
+    assert by_kind(trace, "statistics") == by_kind(ons.explain(ROW), "statistics")
+    (loss,) = by_kind(trace, "loss")
+    assert (loss.m, loss.log_d) == (6, pytest.approx(0.095214, abs=5e-7))
+    assert loss.lse == 6 + loss.log_d and loss.written == (trace.loss,) == (loss.log_d,)
+    assert (loss.bytes_read, loss.bytes_written) == (48, 8)  # from one read
+    first, second = by_kind(trace, "gradient")
+    softmax = ons.explain(ROW).result
+    assert first.written == softmax[:3] and second.written == (softmax[3] - 1, *softmax[4:])
+    assert trace.result == first.written + second.written and trace.passes == 2
+    alone = ons.explain(ROW, operation="cross_entropy", target=3)
+    assert alone.result == (trace.loss,) and alone.loss is None and alone.passes == 1
+    text = str(trace)
+    assert text.startswith("online: cross_entropy_with_grad of 6 float64 numbers, target 3, in tiles of 3\n")
+    assert "loss = lse - x[target], lse = m + log(d)" in text and "x[3]" in text
+    assert "dx = exp(x - m) / d, and 1 less at the target" in text and "loss    0.095214\n" in text
+    text = str(ons.explain(ROW, operation="cross_entropy_with_grad", target=3, z_loss=0.5))
+    assert "+ z_loss * lse^2" in text and "1 + 2 * z_loss * lse" in text and "z_loss 0.5" in text
+
+
+def test_a_log_probability_of_the_worked_row():
+    trace = ons.explain(ROW, operation="logprob", target=2, entropy=True)
+    assert trace.result == (pytest.approx(-3.095214, abs=5e-7),)
+    first, second = by_kind(trace, "second_sum")
+    assert first.products == pytest.approx([-5 * np.exp(-5), -4 * np.exp(-4), -3 * np.exp(-3)], rel=1e-14)
+    assert (second.s_before, second.s) == (first.s, first.s + second.added) and second.products[0] == 0
+    (entropy,) = by_kind(trace, "entropy")
+    assert entropy.written == (trace.entropy,) == (pytest.approx(0.425487, abs=5e-7),)
+    assert "entropy 0.425487" in str(trace) and trace.passes == 2
+    alone = ons.explain(ROW, operation="logprob", target=2)
+    assert alone.result == trace.result and alone.entropy is None and alone.passes == 1
+
+
+@given(
+    st.lists(finite | st.sampled_from([-math.inf, 2e4, -2e4, 1e30]), min_size=1, max_size=40),
+    st.sampled_from([None, None, math.nan, math.inf]),
+    st.integers(0, 40),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.sampled_from(["online", "fused", "split"]),
+    st.sampled_from([0.0, 1e-4, -0.25]),
+    st.sampled_from(DTYPES),
+)
+def test_losses_are_those_of_the_functions(row, special, at, tile, parts, method, z_loss, dtype):
+    with np.errstate(over="ignore"):
+        x = np.array([*row, *([] if special is None else [special])]).astype(dtype)
+    target, how = at % len(x), {"tile": tile, "parts": parts, "method": method}
+
+    def explained(operation, **options):
+        """The trace. Its bits do not depend on tiles and parts."""
+        trace = ons.explain(x, operation=operation, target=target, **options, **how)
+        whole = ons.explain(x, operation=operation, target=target, **options, tile=len(x))
+        assert repr((trace.result, trace.loss)) == repr((whole.result, whole.loss))
+        assert str(trace) and trace.to_html() and json.loads(trace.to_json())["target"] == target
+        return trace
+
+    def agree(found, expected, size):
+        assert np.shape(found) == np.shape(expected)
+        # z_loss multiplies softmax, and what rounding took from its subnormal numbers
+        least = NORMAL[expected.dtype.name] * np.sum(size)
+        bound = 12 * EPS[expected.dtype.name] * np.maximum(size, least)
+        expected = expected.astype(float)
+        with np.errstate(invalid="ignore"):
+            near = (found == expected) | (np.abs(found - expected) <= bound)
+        assert (near | (np.isnan(found) & np.isnan(expected))).all(), (found, expected)
+
+    loss, gradient = ons.cross_entropy_with_grad(x, target, z_loss=z_loss)
+    trace = explained("cross_entropy", z_loss=z_loss)
+    agree(trace.result[0], ons.cross_entropy(x, target, z_loss=z_loss), trace.size[0])
+    with_gradient = explained("cross_entropy_with_grad", z_loss=z_loss)
+    agree(with_gradient.loss, loss, trace.size[0])
+    agree(with_gradient.result, gradient, with_gradient.size)
+    expected = ons.logprob(x, target, entropy=True)
+    trace = explained("logprob", entropy=True)
+    agree(trace.result[0], expected.logprob, trace.size[0])
+    agree(trace.entropy, expected.entropy, max(1, trace.entropy))
+
+
 def test_naive_logarithms_overflow_too():
     row = np.array([2, 4, 12], np.float16)
     trace = ons.explain(row, operation="log_softmax", method="naive")
@@ -407,7 +489,7 @@ ROWS = [[*ROW, -30.0, 2.5] * 4, [20000.0, 19999.0, 3.0], [-math.inf, 1.0], [-mat
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("operation", [*_explain.OPERATIONS])
+@pytest.mark.parametrize("operation", [each for each in _explain.OPERATIONS if each not in OF_TARGET])
 def test_every_operation_gives_what_its_function_gives(operation, dtype, rng):
     """Values, bytes and passes, by each method."""
     facts = {m.name: m for m in ons.methods("cpu", operation=operation)}
@@ -441,20 +523,25 @@ def test_every_operation_gives_what_its_function_gives(operation, dtype, rng):
             assert str(trace) and trace.to_html()
 
 
+def arguments_of(operation):
+    if operation.endswith("_backward"):
+        return {"grad": ROW}
+    return {"target": 3} if operation in OF_TARGET else {}
+
+
 @pytest.mark.parametrize(
-    "operation", ["log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"]
+    "operation", ["log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward", *OF_TARGET]
 )
 def test_the_texts_of_other_operations_are_narrow(operation):
     for method in _explain.OPERATIONS[operation]:
-        grad = ROW if operation.endswith("_backward") else None
-        text = str(ons.explain(ROW, operation=operation, method=method, grad=grad))
+        text = str(ons.explain(ROW, operation=operation, method=method, **arguments_of(operation)))
         assert all(len(line) <= 80 for line in text.splitlines())
 
 
-@pytest.mark.parametrize("operation", ["log_softmax", "logsumexp", "softmax_backward"])
+@pytest.mark.parametrize("operation", ["log_softmax", "logsumexp", "softmax_backward", *OF_TARGET])
 def test_other_operations_are_drawn(operation):
     pytest.importorskip("matplotlib")
-    trace = ons.explain(ROW, operation=operation, grad=ROW if "backward" in operation else None)
+    trace = ons.explain(ROW, operation=operation, **arguments_of(operation))
     figure = trace.plot()
     assert len(figure.axes) == (2 if trace.grad else 3)
     bars = figure.axes[-1]
@@ -522,6 +609,17 @@ def test_any_row_will_do():
         (ROW, {**BACKWARD, "grad": [1, 2]}, ValueError, "grad has length 2: expected 6, the length"),
         (ROW, {**BACKWARD, "grad": [[1]]}, ValueError, r"grad has shape \(1, 1\)"),
         (ROW, {**BACKWARD, "grad": ["a"]}, TypeError, "got str in a list"),
+        (ROW, {"operation": "cross_entropy"}, TypeError, "of cross_entropy needs target"),
+        (ROW, {"target": 3}, TypeError, "softmax takes no target: operation='cross_entropy' does"),
+        (ROW, {**LOSS, "target": 6}, ValueError, "target is 6: expected the index of an element, 0 to 5"),
+        (ROW, {**LOSS, "target": -100}, ValueError, "target is -100: expected the index of an element, 0"),
+        (ROW, {**LOSS, "target": 3.0}, TypeError, "target is 3.0: expected the index of an element, 0"),
+        (ROW, {**LOSS, "target": [3]}, TypeError, r"target is \[3\]: expected the index of an element"),
+        (ROW, {**LOSS, "z_loss": math.nan}, ValueError, "z_loss is nan: expected a finite number"),
+        (ROW, {"z_loss": 0.1}, TypeError, "softmax takes no z_loss: operation='cross_entropy' does"),
+        (ROW, {**LOSS, "entropy": True}, TypeError, "takes no entropy: operation='logprob' does"),
+        (ROW, {**LOSS, "grad": ROW}, TypeError, "cross_entropy takes no grad"),
+        (ROW, {**LOSS, "method": "naive"}, ValueError, "'naive': expected one of online, fused, split"),
         (ROW, {"operation": "softmax_topk"}, TypeError, "softmax_topk needs k"),
         (ROW, {"k": 2}, TypeError, "softmax takes no k"),
         (ROW, {"operation": "softmax_topk", "k": 7}, ValueError, "k is 7: expected 1 to 6, the length"),

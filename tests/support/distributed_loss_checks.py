@@ -211,7 +211,11 @@ def check_loss_errors():
         (TypeError, "expected the indices of classes", lambda: loss(x, good.float())),
         (TypeError, "dtype int64 is not supported: expected float16", lambda: loss(x.long(), good)),
         (ValueError, "target has shape (3,): expected (4,)", lambda: loss(x, good[:3])),
-        (ValueError, "index has shape (1, 4): expected (4,)", lambda: logprob(x, good[None])),
+        (
+            ValueError,
+            "index has shape (1, 4): expected (4,), or one more dimension",
+            lambda: logprob(x, good[None]),
+        ),
         (ValueError, "index has 0 elements of each row", lambda: logprob(x, good[:, None][:, :0])),
         (ValueError, "reduction is 'avg'", lambda: loss(x, good, reduction="avg")),
         (ValueError, "label_smoothing is 2", lambda: loss(x, good, label_smoothing=2)),

@@ -198,3 +198,24 @@ def test_linear_loss_on_a_cpu(tmp_path):
     again = run_python([script, "--show", path])
     assert again.returncode == 0, again.stderr
     assert again.stdout == done.stdout
+
+
+def test_linear_loss_troubles(monkeypatch):
+    """Each limit is close enough to the recorded errors to find a worse loss or gradient."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import gpu_linear_loss
+
+    def troubles(name, what, times):
+        document = json.loads(recorded)
+        document["figures"][name]["errors"][what] *= times
+        return gpu_linear_loss.troubles(document)
+
+    with open(os.path.join(BENCHMARKS, "results", "linear-loss-h200-2026-11-29.json")) as file:
+        recorded = file.read()
+    for what, times in (("loss", 30), ("gradient of x", 1.3), ("gradient of weight", 1.5)):
+        assert troubles("auto", what, 1) == []
+        (line,) = troubles("auto", what, times)
+        assert line.startswith(f"auto: {what} is off by ")
+        assert troubles("Liger", what, 100) == []  # another contestant may be wrong
+    assert len(troubles("torch", "gradient of weight", 0.7)) == 1
