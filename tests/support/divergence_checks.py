@@ -4,7 +4,7 @@ program it checks random divergences on the instruction set of ONSOFTMAX_ISA."""
 from typing import NamedTuple
 
 import numpy as np
-from loss_checks import REDUCTIONS, assert_near
+from loss_checks import REDUCTIONS, ROUNDING, assert_near
 
 KINDS = ("kl", "js")
 
@@ -92,7 +92,9 @@ def check(p_logits, q_logits, made, reduction, dtype, wrt="p", **terms):
     value, gradient, value_size, gradient_size = expected(p_logits, q_logits, wrt, **terms).reduced(reduction)
     assert_near(made[0], value, value_size + least * 100, eps)
     if made[1] is not None:
-        assert_near(made[1], gradient, gradient_size + least * 100 / eps, eps, dtype)
+        # a GPU computes gradients of 16 bits within 8 eps of float32, and then rounds
+        rounded = 2 if dtype in ROUNDING else 1
+        assert_near(made[1], gradient, gradient_size + least * 100 / eps, rounded * eps, dtype)
 
 
 def call(ons, kind, p_logits, q_logits, wrt=None, **keywords):

@@ -53,22 +53,23 @@ class beside_divergence {
     __device__ __forceinline__ void leave(Tile &tile, const divergence_state<Real, Real> &whole,
                                           bool writes) const {
         const ons_loss &loss = row.args.loss;
-        const divergence_of_row<Real> of_row(whole);
-        if (loss.gradient) store<STREAM>(tile.weights, tile.rest, of_row, by * (Real)loss.share);
-        if (writes && row.N > 0) ((Real *)loss.loss)[row.number] = of_row.value();
+        if (loss.gradient) store<STREAM>(tile.weights, tile.rest, whole, by * (Real)loss.share);
+        if (writes && row.N > 0)
+            ((Real *)loss.loss)[row.number] = divergence_of_row<Real>(whole).value();
     }
 
    private:
     template <bool STREAM, typename Tile>
     __device__ __forceinline__ void store(Tile &weights, Tile &rest,
-                                          const divergence_of_row<Real> &of_row, Real scale) const {
+                                          const divergence_state<Real, Real> &whole,
+                                          Real scale) const {
         const bool is_of_rest = row.args.which == ONS_OPERATION_reverse_kl_divergence;
         forget(weights);
         forget(rest);
         if constexpr (Tile::HAS_SMALLEST) {
-            if (__all_sync(~0u, is_near_all(weights, of_row.of_weights.m) &&
-                                    is_near_all(rest, of_row.of_rest.m))) {
-                const quick_gradient_of_divergence gradient(of_row, scale);
+            if (__all_sync(~0u, is_near_all(weights, whole.m.weights) &&
+                                    is_near_all(rest, whole.m.rest))) {
+                const quick_gradient_of_divergence gradient(whole, scale);
                 if (is_of_rest)
                     store_all<STREAM>([&](int e) {
                         return gradient.of_rest(weights.element(e), rest.element(e));
@@ -79,6 +80,7 @@ class beside_divergence {
                     });
                 return;
             }
+            const divergence_of_row<Real> of_row(whole);
             const gradient_of_divergence<Real> gradient(of_row, scale);
             int64_t at = chunk;
             for_each_chunk(weights, rest, [&](const Real(&x)[V], const Real(&other)[V]) {
@@ -87,6 +89,7 @@ class beside_divergence {
                 at += STRIDE;
             });
         } else {
+            const divergence_of_row<Real> of_row(whole);
             const gradient_of_divergence<Real> gradient(of_row, scale);
             if (is_of_rest)
                 store_all<STREAM>([&](int e) {

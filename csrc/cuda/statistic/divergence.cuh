@@ -314,43 +314,30 @@ struct gradient_of_divergence {
     }
 };
 
-/* The same for 16-bit elements that are finite and at most FAR below finite maxima. Then x - m is
- * exact, or nearly so. Its product with log2(e) is the sum of two numbers. The first is the
- * exponent of a power of two, and the second is so small that 2^y is 1 + ln2 y. */
+/* The same for 16-bit elements, relative to c. Rounding changes an exponential by at most |x - m| / 2
+ * eps of float32, which is far below an eps of the result. All elements are finite, and at most FAR
+ * below finite maxima. */
 class quick_gradient_of_divergence {
-    using A = arithmetic<float>;
-
    public:
     static constexpr float FAR = 10000;
 
-    __device__ quick_gradient_of_divergence(const divergence_of_row<float> &row, float by)
-        : m(row.of_weights.m),
-          m_of_rest(row.of_rest.m),
-          by_p(by * A::reciprocal(d_of(row.of_weights))),
-          by_q(by * A::reciprocal(d_of(row.of_rest))),
-          less(by_p * row.mean) {}
+    __device__ quick_gradient_of_divergence(const divergence_state<float, float> &row, float by)
+        : weights(row.m.weights), rest(row.m.rest), by_p(by / row.sum.d),
+          by_q(by / row.sum.d_of_rest), slope(by_p * arithmetic<float>::LN2),
+          less(slope * (row.sum.s / row.sum.d)) {}
 
-    __device__ float of_weight(float weight, float rest) const {
-        const float x = weight - m;
-        return exponential(x) * fmaf(x - (rest - m_of_rest), by_p, -less);
+    __device__ float of_weight(float x, float other) const {
+        const float u = weights.quick_u(x);
+        return power_of_two(u) * fmaf(u - rest.quick_u(other), slope, -less);
     }
-    __device__ float of_rest(float weight, float rest) const {
-        return fmaf(exponential(rest - m_of_rest), by_q, -by_p * exponential(weight - m));
+    __device__ float of_rest(float x, float other) const {
+        return fmaf(power_of_two(rest.quick_u(other)), by_q,
+                    -by_p * power_of_two(weights.quick_u(x)));
     }
 
    private:
-    /* sum(e^(x - m)) */
-    __device__ static float d_of(const state<float> &row) {
-        const reference<float> to(row.m);
-        return row.d / (to.exponential(row.m - to.anchor) * A::LOWERED);
-    }
-    __device__ static float exponential(float x) {
-        const float y = x * A::LOG2_E, low = fmaf(x, A::LOG2_E_LOW, fmaf(x, A::LOG2_E, -y));
-        const float power = power_of_two(y);
-        return fmaf(power * A::LN2, low, power);
-    }
-
-    float m, m_of_rest, by_p, by_q, less;
+    divergence_reference<float> weights, rest;
+    float by_p, by_q, slope, less;
 };
 
 /* Whether no element of a tile lies too far below m for the quick gradient. */
