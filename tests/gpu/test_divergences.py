@@ -120,6 +120,7 @@ def test_huge_logits(size):
             for wrt in "pq":
                 value, gradient = call(ons, "kl", p.to(DEVICE), q.to(DEVICE), wrt)
                 wanted, its_gradient = call(ons, "kl", p, q, wrt)
+                wanted[wanted > 2.3e38] = INF  # more than float32 holds, in units of log2(e)
                 assert torch.allclose(value.cpu(), wanted, rtol=1e-5, equal_nan=True)
                 if wrt == "q":
                     assert torch.allclose(gradient.cpu(), its_gradient, atol=1e-6)
