@@ -110,7 +110,7 @@ def test_edges(dtype, N):
                     assert (gradient.cpu()[wanted.isnan()].isnan().any(-1)).all()
 
 
-@pytest.mark.parametrize("size", [3e38, -3e38, 1e38])
+@pytest.mark.parametrize("size", [2e38, -2e38, 1e10, -1e10, 3e6])
 def test_huge_logits(size):
     for N in (3, 300, 5000):
         x = torch.full((2, N), -size if size < 0 else 0.0)
@@ -120,7 +120,6 @@ def test_huge_logits(size):
             for wrt in "pq":
                 value, gradient = call(ons, "kl", p.to(DEVICE), q.to(DEVICE), wrt)
                 wanted, its_gradient = call(ons, "kl", p, q, wrt)
-                wanted[wanted > 2.3e38] = INF  # more than float32 holds, in units of log2(e)
                 assert torch.allclose(value.cpu(), wanted, rtol=1e-5, equal_nan=True)
                 if wrt == "q":
                     assert torch.allclose(gradient.cpu(), its_gradient, atol=1e-6)

@@ -176,7 +176,9 @@ ons_status with_divergence_rows(const launch_request &request, Body body) {
     auto of_rows = [&](auto rows) {
         using Rows = decltype(rows);
         return with_contiguous_gradient<typename Rows::base>(swapped.request(), [&](auto base) {
-            return body(rows_of<Rows>{{base.arguments, *request.problem->loss}});
+            typename Rows::arguments arguments = {base.arguments, *request.problem->loss};
+            arguments.ahead = rows_ahead(request);
+            return body(rows_of<Rows>{arguments});
         });
     };
     auto of_type = [&](auto type) {

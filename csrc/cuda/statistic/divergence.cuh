@@ -25,8 +25,8 @@ __device__ __forceinline__ float power_of_two(float u) {
 }
 __device__ __forceinline__ double power_of_two(double u) { return exp2(u); }
 
-/* The reference of a row or of a part of it. A part of nothing but -inf has c = 0. If m is so large
- * that c would overflow, u is (x - m) log2(e). */
+/* The reference of a row or of a part of it. A part of nothing but -inf has c = 0. If m is not
+ * ordinary, the rounding of c could be as large as an exponent. Then u is (x - m) log2(e). */
 template <typename Real>
 struct divergence_reference {
     Real m, c;
@@ -34,19 +34,18 @@ struct divergence_reference {
     __device__ explicit divergence_reference(Real m_)
         : m(m_ == -arithmetic<Real>::infinity() ? (Real)0 : m_), c(times_log2_e(m)) {}
 
-    __device__ bool is_huge() const { return isinf(c); }
     __device__ Real u(Real x) const {
-        return is_huge() ? (x - m) * arithmetic<Real>::LOG2_E : quick_u(x);
+        return is_ordinary(m) ? quick_u(x) : (x - m) * arithmetic<Real>::LOG2_E;
     }
-    /* If it is not huge. */
+    /* If m is ordinary. */
     __device__ Real quick_u(Real x) const { return fma(x, arithmetic<Real>::LOG2_E, -c); }
     /* What u of this reference has more than u of `other`. */
     __device__ Real above(const divergence_reference &other) const {
-        return is_huge() || other.is_huge() ? (m - other.m) * arithmetic<Real>::LOG2_E
-                                            : c - other.c;
+        if (is_ordinary(m) && is_ordinary(other.m)) return c - other.c;
+        return (m - other.m) * arithmetic<Real>::LOG2_E - of_m() + other.of_m();
     }
     /* u of x = m. */
-    __device__ Real of_m() const { return is_huge() ? 0 : quick_u(m); }
+    __device__ Real of_m() const { return is_ordinary(m) ? quick_u(m) : 0; }
 
     /* Rounded, wherever c is used: not fused with an addition. */
     __device__ static float times_log2_e(float m) {
@@ -220,13 +219,15 @@ __device__ __forceinline__ divergence_sums<Real> sums_of_tile(Tile &weights, Til
     constexpr int V = Tile::V;
     const divergence_reference<Real> of_weights(m.weights), of_rest(m.rest);
     divergence_sums<Real> sum = {0, 0, 0};
+    if (is_ordinary(of_weights.m) && is_ordinary(of_rest.m)) {
 #pragma unroll
-    for (int k = 0; k < Tile::K; k++)
-        sum += sums_of<V, Real>(
-            [&](int e) { return of_weights.quick_u(weights.element(k * V + e)); },
-            [&](int e) { return of_rest.quick_u(rest.element(k * V + e)); });
-    if (isfinite(sum.s)) return sum;
-    sum = {0, 0, 0};
+        for (int k = 0; k < Tile::K; k++)
+            sum += sums_of<V, Real>(
+                [&](int e) { return of_weights.quick_u(weights.element(k * V + e)); },
+                [&](int e) { return of_rest.quick_u(rest.element(k * V + e)); });
+        if (isfinite(sum.s)) return sum;
+        sum = {0, 0, 0};
+    }
     for_each_chunk(weights, rest, [&](const Real(&x)[V], const Real(&of_other)[V]) {
 #pragma unroll
         for (int e = 0; e < V; e++) {
@@ -316,7 +317,7 @@ struct gradient_of_divergence {
 
 /* The same for 16-bit elements, relative to c. Rounding changes an exponential by at most |x - m| / 2
  * eps of float32, which is far below an eps of the result. All elements are finite, and at most FAR
- * below finite maxima. */
+ * below ordinary maxima. */
 class quick_gradient_of_divergence {
    public:
     static constexpr float FAR = 10000;
@@ -343,7 +344,7 @@ class quick_gradient_of_divergence {
 /* Whether no element of a tile lies too far below m for the quick gradient. */
 template <typename Tile>
 __device__ __forceinline__ bool is_near_all(const Tile &tile, float m) {
-    return isfinite(m) && m - tile.smallest() <= quick_gradient_of_divergence::FAR;
+    return is_ordinary(m) && m - tile.smallest() <= quick_gradient_of_divergence::FAR;
 }
 
 #endif
