@@ -110,7 +110,7 @@ def test_edges(dtype, N):
                     assert (gradient.cpu()[wanted.isnan()].isnan().any(-1)).all()
 
 
-@pytest.mark.parametrize("size", [2e38, -2e38, 1e10, -1e10, 3e6])
+@pytest.mark.parametrize("size", [1e30, -1e30, 1e10, -1e10, 3e6])
 def test_huge_logits(size):
     for N in (3, 300, 5000):
         x = torch.full((2, N), -size if size < 0 else 0.0)

@@ -177,7 +177,6 @@ ons_status with_divergence_rows(const launch_request &request, Body body) {
         using Rows = decltype(rows);
         return with_contiguous_gradient<typename Rows::base>(swapped.request(), [&](auto base) {
             typename Rows::arguments arguments = {base.arguments, *request.problem->loss};
-            arguments.ahead = rows_ahead(request);
             return body(rows_of<Rows>{arguments});
         });
     };
