@@ -33,8 +33,8 @@ typedef struct ons_loss {
      * all other terms, except target, ignore_index and weight. */
     const double *factors;
     double share; /* what each loss counts in `reduced`, if there is no divisor */
-    /* For a divergence, which also has in_double, given, loss, reduced and share, and whose gradient
-     * is multiplied by share: */
+    /* For a divergence, which also has in_double, given, loss, reduced and share, and whose
+     * gradient is multiplied by share: */
     bool gradient; /* y receives the gradient */
     double beta;   /* of js_divergence */
 } ons_loss;

@@ -1,7 +1,7 @@
-/* divergence.cu - divergences between any rows, and their gradients (op/divergence.h). A block takes
- * a row of both inputs tile by tile: once for the pairs and the mean of the terms, once more for the
- * terms of js_divergence, and once more for the gradient. Rows of kl_divergence without gaps are
- * held in a warp, a block or a cluster (kernel/launch_divergence.cuh).
+/* divergence.cu - divergences between any rows, and their gradients (op/divergence.h). A block
+ * takes a row of both inputs tile by tile: once for the pairs and the mean of the terms, once more
+ * for the terms of js_divergence, and once more for the gradient. Rows of kl_divergence without
+ * gaps are held in a warp, a block or a cluster (kernel/launch_divergence.cuh).
  *
  * Moves 2 reads of N, 4 for js_divergence, and with the gradient 2 reads + 1 write more; any N. */
 #include "kernel/launch_divergence.cuh"
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
         sums = sum_of_block(sums);
     }
     if (threadIdx.x == 0) {
-        double value = is_js ? loss.beta * sums.of_p + (1 - loss.beta) * sums.of_q
-                             : (double)of_row.value();
+        double value =
+            is_js ? loss.beta * sums.of_p + (1 - loss.beta) * sums.of_q : (double)of_row.value();
         if (is_js && !of_row.is_finite()) value = arithmetic<double>::nan();
         ons_set_real(&loss, loss.loss, number, has_elements ? value : 0);
     }
@@ -130,17 +130,17 @@ __global__ void __launch_bounds__(PASS_THREADS)
             const Real weight = tile.weights.element(e), rest = tile.rest.element(e);
             if (is_js) {
                 const Real p = gradient.p(weight);
-                y[e] = p == 0 ? 0
-                              : gradient.by * (p * (over_mixture(ratio(weight, rest), beta) -
-                                                    (Real)sums.of_p));
+                y[e] = p == 0
+                           ? 0
+                           : gradient.by *
+                                 (p * (over_mixture(ratio(weight, rest), beta) - (Real)sums.of_p));
             } else if (args.operation() == ONS_OPERATION_kl_divergence) {
                 y[e] = gradient.of_weight(weight, rest);
             } else {
                 y[e] = gradient.of_rest(weight, rest);
             }
         }
-        row.template store<K, WARP, false>(
-            chunk, [&](int e) { return y[e]; }, tile.allowed(), 0);
+        row.template store<K, WARP, false>(chunk, [&](int e) { return y[e]; }, tile.allowed(), 0);
     });
 }
 
@@ -148,13 +148,12 @@ ons_status launch_divergence(const launch_request &request) {
     const weights_first swapped(request);
     ons_status status = ONS_OK;
     auto launch_with = [&](auto real) {
-        return launch_strips(request, {1, request.plan->threads},
-                             divergence_kernel<decltype(real)>, as_it_is(swapped.request()),
-                             *request.problem->loss);
+        return launch_strips(request, {1, request.plan->threads}, divergence_kernel<decltype(real)>,
+                             as_it_is(swapped.request()), *request.problem->loss);
     };
     if (request.plan->rows > 0)
-        status = request.plan->compute == ONS_FLOAT64 ? launch_with(double())
-                                                      : launch_with(float());
+        status =
+            request.plan->compute == ONS_FLOAT64 ? launch_with(double()) : launch_with(float());
     return status == ONS_OK ? reduce_divergences(request) : status;
 }
 

@@ -117,9 +117,8 @@ ons_status launch_divergences_in_warp(const launch_request &request) {
         using Rows = typename decltype(rows)::Rows;
         return with_constant<DIVERGENCE_LANES, WARP>(request.plan->lanes, [&](auto L) {
             constexpr int LANES = decltype(L)::value;
-            return launch_as<divergence_operation, Rows, lanes<LANES>,
-                             LANES == WARP ? WARP_CHUNKS : DIVERGENCE_CHUNKS>(request,
-                                                                              rows.arguments);
+            return launch_as < divergence_operation, Rows, lanes<LANES>,
+                   LANES == WARP ? WARP_CHUNKS : DIVERGENCE_CHUNKS > (request, rows.arguments);
         });
     });
 }

@@ -151,7 +151,8 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
         finds_divisor ? sum_of_weights(rows, N, loss) : 0};
     if (!blocks.merge(sums)) return;
     if (finds_divisor) *loss.divisor = sums.weights; /* for the gradient */
-    ons_set_real(&loss, loss.reduced, 0, loss.divisor ? sums.losses / *loss.divisor : sums.losses * loss.share);
+    ons_set_real(&loss, loss.reduced, 0,
+                 loss.divisor ? sums.losses / *loss.divisor : sums.losses * loss.share);
 }
 
 /* Launches a kernel of adding_blocks. */

@@ -409,10 +409,9 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     plan->form = columns ? ONS_COLUMN_FORM : ONS_ROW_FORM;
     int chunk = 16 / (int)ons_dtype_size(plan->compute);
     const bool divergence = ons_is_divergence(problem->operation);
-    bool contiguous =
-        !columns && (divergence ? is_contiguous_divergence(problem)
-                     : gradient ? is_contiguous_gradient(problem)
-                                : is_contiguous(problem));
+    bool contiguous = !columns && (divergence ? is_contiguous_divergence(problem)
+                                   : gradient ? is_contiguous_gradient(problem)
+                                              : is_contiguous(problem));
     bool masked = !columns && !gradient && is_masked(problem);
     bool is_16_bit = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     gpu_row row = {
@@ -429,7 +428,8 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         .packed = columns && is_packed(problem),
         .gradient = gradient,
         .given = given,
-        .staged = !columns && !divergence && (gradient ? can_be_staged_twice : can_be_staged)(problem, plan),
+        .staged = !columns && !divergence &&
+                  (gradient ? can_be_staged_twice : can_be_staged)(problem, plan),
         .part_bytes =
             packed_states ? (int)sizeof(ons_packed) : 2 * (int)ons_dtype_size(plan->compute),
         .operation = problem->operation,

@@ -21,8 +21,8 @@
  *   writes()              whether this thread writes the one value of its row
  *   sums                  how a thread adds up its exponentials (statistic/sums.cuh)
  * A statistic may have results beside x (LEAVES_MORE). Its beside() then reads what a row has
- * beside its elements, finish() uses it, and leave() stores these results. If only the tile is kept,
- * leave() stores all results.
+ * beside its elements, finish() uses it, and leave() stores these results. If only the tile is
+ * kept, leave() stores all results.
  *
  *   CHECK_ROW             whether row() may lie after the last row
  *   ONE_REFERENCE         whether all threads of a row are one near group

@@ -92,13 +92,11 @@ class beside_divergence {
             const divergence_of_row<Real> of_row(whole);
             const gradient_of_divergence<Real> gradient(of_row, scale);
             if (is_of_rest)
-                store_all<STREAM>([&](int e) {
-                    return gradient.of_rest(weights.element(e), rest.element(e));
-                });
+                store_all<STREAM>(
+                    [&](int e) { return gradient.of_rest(weights.element(e), rest.element(e)); });
             else
-                store_all<STREAM>([&](int e) {
-                    return gradient.of_weight(weights.element(e), rest.element(e));
-                });
+                store_all<STREAM>(
+                    [&](int e) { return gradient.of_weight(weights.element(e), rest.element(e)); });
         }
     }
     template <bool STREAM, typename Result>

@@ -111,8 +111,8 @@ struct gradient_tile {
     }
 };
 
-/* A thread's chunks of two rows of logits, for a divergence. They are -inf after the row's end and at
- * excluded elements. */
+/* A thread's chunks of two rows of logits, for a divergence. They are -inf after the row's end and
+ * at excluded elements. */
 template <typename Tile, int STRIDE>
 struct two_tiles {
     using Real = typename Tile::Real;
@@ -177,8 +177,9 @@ class gradient_row {
     __device__ __forceinline__ void known(Body body) const {
         ::known(y, [&](const auto &of_y) {
             ::known(dy, [&](const auto &of_dy) {
-                body(gradient_row<std::decay_t<decltype(of_y)>, std::decay_t<decltype(of_dy)>, Tile>(
-                    of_y, of_dy, scale));
+                body(
+                    gradient_row<std::decay_t<decltype(of_y)>, std::decay_t<decltype(of_dy)>, Tile>(
+                        of_y, of_dy, scale));
             });
         });
     }

@@ -241,8 +241,8 @@ __device__ __forceinline__ divergence_sums<Real> sums_of_tile(Tile &weights, Til
     return sum;
 }
 
-/* What the results of a row need: its pairs and the mean of log(p / q) under the weights, apart from
- * the row's own constants. Natural logarithms. */
+/* What the results of a row need: its pairs and the mean of log(p / q) under the weights, apart
+ * from the row's own constants. Natural logarithms. */
 template <typename Real>
 struct divergence_of_row {
     state<Real> of_weights, of_rest;
@@ -262,9 +262,7 @@ struct divergence_of_row {
     __device__ bool is_finite() const { return isfinite(of_weights.m) && isfinite(of_rest.m); }
     /* log(d of the weights) - log(d of the rest), with d = sum(e^(x - m)). */
     __device__ Real log_d() const { return log_of_sum(of_weights) - log_of_sum(of_rest); }
-    __device__ Real value() const {
-        return is_finite() ? mean - log_d() : arithmetic<Real>::nan();
-    }
+    __device__ Real value() const { return is_finite() ? mean - log_d() : arithmetic<Real>::nan(); }
 };
 
 /* log(p / r) with r = beta p + (1 - beta) q, from log(p / q). If q is much larger than p, q / p
@@ -315,16 +313,19 @@ struct gradient_of_divergence {
     }
 };
 
-/* The same for 16-bit elements, relative to c. Rounding changes an exponential by at most |x - m| / 2
- * eps of float32, which is far below an eps of the result. All elements are finite, and at most FAR
- * below ordinary maxima. */
+/* The same for 16-bit elements, relative to c. Rounding changes an exponential by at most |x - m| /
+ * 2 eps of float32, which is far below an eps of the result. All elements are finite, and at most
+ * FAR below ordinary maxima. */
 class quick_gradient_of_divergence {
    public:
     static constexpr float FAR = 10000;
 
     __device__ quick_gradient_of_divergence(const divergence_state<float, float> &row, float by)
-        : weights(row.m.weights), rest(row.m.rest), by_p(by / row.sum.d),
-          by_q(by / row.sum.d_of_rest), slope(by_p * arithmetic<float>::LN2),
+        : weights(row.m.weights),
+          rest(row.m.rest),
+          by_p(by / row.sum.d),
+          by_q(by / row.sum.d_of_rest),
+          slope(by_p * arithmetic<float>::LN2),
           less(slope * (row.sum.s / row.sum.d)) {}
 
     __device__ float of_weight(float x, float other) const {
