@@ -31,6 +31,16 @@ static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
                                       : is_float(problem->operand[ONS_SCALE].dtype);
 }
 
+/* A problem that is a part of another one, on this thread alone. The method depends on N and the
+ * types alone, and not on the number of rows in the part. */
+static ons_status run_part(ons_problem *part) {
+    const ons_machine machine = ons_this_machine(1);
+    ons_plan plan;
+    ons_coalesce(part);
+    const ons_status status = ons_make_plan(part, ONS_METHOD_INVARIANT, &machine, &plan);
+    return status == ONS_OK ? ons_cpu_run(part, &plan) : status;
+}
+
 ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *workspace) {
     /* an empty row has a value too */
     const ons_operation_info *info = &ons_operations[problem->operation];
@@ -42,7 +52,8 @@ ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *works
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;
     if (problem->device != ONS_CPU) return ons_cuda_run(problem, plan, workspace);
     const ons_float_mode theirs = ons_float_mode_enter();
-    ons_status status = ons_cpu_run(problem, plan);
+    const ons_status status =
+        divergence ? ons_cpu_divergences(problem, plan, run_part) : ons_cpu_run(problem, plan);
     ons_float_mode_leave(theirs);
     return status;
 }

@@ -24,6 +24,12 @@ ons_cpu_method ons_cpu_digits; /* runs if problem->sums is set, except for gradi
 int64_t ons_cpu_workspace_bytes(const ons_plan *plan);
 ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan);
 
+/* divergence.c: divergences between rows, and their gradients (op/divergence.h). run_part runs a
+ * problem on the calling thread alone. */
+typedef ons_status ons_run_part(ons_problem *part);
+ons_status ons_cpu_divergences(const ons_problem *problem, const ons_plan *plan,
+                               ons_run_part *run_part);
+
 /* digits.c: sum(e^(x - m)) of a pair whose exponentials were computed in `compute`, relative to e^m
  * as that type's arithmetic computes it. So a row of one element has exactly 1, and n equal
  * elements have n. */

@@ -1,7 +1,7 @@
 /* divergence.c - divergences between rows, and their gradients. A thread takes a piece of the rows
  * at a time. It fills its scratch with softmax and log_softmax of both inputs, as the methods of
  * these operations compute them. The terms are then sums and products of these numbers. */
-#include "divergence.h"
+#include "cpu.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -21,8 +21,8 @@ typedef struct {
     const ons_problem *problem;
     const ons_plan *plan;
     ons_movers move;
-    ons_machine machine; /* of one thread */
-    int64_t piece;       /* rows */
+    ons_run_part *run_part;
+    int64_t piece; /* rows */
     char *scratch;
     atomic_int status;
 } divergences;
@@ -123,7 +123,6 @@ static void fill(divergences *of, ons_operation operation, ons_role from, int64_
     const int first = outer > 0 ? outer - 1 : 0;
     int64_t stride = ons_dtype_size(of->plan->compute);
     ons_problem part = *of->problem;
-    ons_plan plan;
     part.operation = operation;
     part.loss = NULL;
     part.operand[ONS_X] = part.operand[from];
@@ -144,9 +143,7 @@ static void fill(divergences *of, ons_operation operation, ons_role from, int64_
         for (int role = 0; role < ONS_OPERANDS; role++)
             part.operand[role].stride[dim] = part.operand[role].stride[dim + first];
     }
-    ons_coalesce(&part);
-    ons_status status = ons_make_plan(&part, ONS_METHOD_INVARIANT, &of->machine, &plan);
-    if (status == ONS_OK) status = ons_cpu_run(&part, &plan);
+    const ons_status status = of->run_part(&part);
     if (status != ONS_OK) atomic_store(&of->status, status);
 }
 
@@ -222,10 +219,11 @@ static void finish_rows(void *context, int worker, int64_t begin, int64_t end) {
     }
 }
 
-ons_status ons_cpu_divergences(const ons_problem *problem, const ons_plan *plan) {
+ons_status ons_cpu_divergences(const ons_problem *problem, const ons_plan *plan,
+                               ons_run_part *run_part) {
     const ons_loss *loss = problem->loss;
     const ons_kernels *kernels = ons_kernels_for(plan->compute);
-    divergences of = {problem, plan, kernels->move, ons_this_machine(1), 1, NULL, ONS_OK};
+    divergences of = {problem, plan, kernels->move, run_part, 1, NULL, ONS_OK};
     const int64_t bytes = row_bytes(&of);
     if (ARRAYS * bytes < PIECE_BYTES) of.piece = PIECE_BYTES / (ARRAYS * (bytes > 0 ? bytes : 1));
     if (of.piece > plan->rows) of.piece = plan->rows > 0 ? plan->rows : 1;

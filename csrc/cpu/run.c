@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "divergence.h"
 #include "logprob.h"
 #include "loss.h"
 #include "split.h"
@@ -43,7 +42,6 @@ ons_status ons_cpu_run(const ons_problem *problem, const ons_plan *plan) {
     _Alignas(64) char small[4096];
     const ons_kernels *kernels = ons_kernels_for(plan->compute);
     ons_plan strips;
-    if (ons_is_divergence(problem->operation)) return ons_cpu_divergences(problem, plan);
     if (!kernels->has_pipelines && (plan->whole_rows || plan->whole_columns)) {
         strips = by_strips(plan);
         plan = &strips;

@@ -116,9 +116,8 @@ ons_status launch_divergences_in_warp(const launch_request &request) {
     return with_divergence_rows(request, [&](auto rows) {
         using Rows = typename decltype(rows)::Rows;
         return with_constant<DIVERGENCE_LANES, WARP>(request.plan->lanes, [&](auto L) {
-            constexpr int LANES = decltype(L)::value;
-            return launch_as < divergence_operation, Rows, lanes<LANES>,
-                   LANES == WARP ? WARP_CHUNKS : DIVERGENCE_CHUNKS > (request, rows.arguments);
+            return launch_as<divergence_operation, Rows, lanes<decltype(L)::value>, WARP_CHUNKS>(
+                request, rows.arguments);
         });
     });
 }

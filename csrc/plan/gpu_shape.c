@@ -493,11 +493,10 @@ static ons_status take_divergence(const gpu_row *row, ons_plan *plan) {
     switch (plan->method) {
     case ONS_METHOD_fused_warp:
         plan->family = ONS_FAMILY_divergences_in_warp;
-        plan->lanes = row->chunks <= DIVERGENCE_LANES * DIVERGENCE_CHUNKS ? DIVERGENCE_LANES : WARP;
+        plan->lanes = row->chunks <= DIVERGENCE_LANES * WARP_CHUNKS ? DIVERGENCE_LANES : WARP;
         plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
         plan->width = plan->threads / plan->lanes;
-        plan->elements_a_thread =
-            (plan->lanes == WARP ? WARP_CHUNKS : DIVERGENCE_CHUNKS) * row->chunk;
+        plan->elements_a_thread = WARP_CHUNKS * row->chunk;
         return status;
     case ONS_METHOD_fused_block: plan->family = ONS_FAMILY_divergences_in_block; return status;
     case ONS_METHOD_cluster: plan->family = ONS_FAMILY_divergences_in_cluster; return status;

@@ -163,10 +163,13 @@ __device__ __forceinline__ divergence_sums<Real> sums_of(OfWeights u_of_weights,
     return sum;
 }
 
+/* So many chunks are converted once, and have no loop. */
+constexpr int FEW_CHUNKS = 4;
+
 /* Makes the compiler convert 16-bit elements anew, rather than keep them as numbers. */
 template <typename X, int K>
 __device__ __forceinline__ void forget(raw_tile<X, K> &tile) {
-    if constexpr (sizeof(X) == 2) {
+    if constexpr (sizeof(X) == 2 && K > FEW_CHUNKS) {
 #pragma unroll
         for (int k = 0; k < K; k++)
 #pragma unroll
@@ -177,38 +180,34 @@ __device__ __forceinline__ void forget(raw_tile<X, K> &tile) {
 template <typename Real, int K>
 __device__ __forceinline__ void forget(real_tile<Real, K> &) {}
 
-/* Calls visit(the elements of a chunk of the weights, the same of the rest) with each chunk. The
+/* Calls visit(the elements of a chunk of the weights, the same of the rest) with each chunk. Many
  * chunks rotate through the registers, so the loop has the code of one chunk alone. */
-template <typename X, int K, typename Visit>
-__device__ __forceinline__ void for_each_chunk(raw_tile<X, K> &weights, raw_tile<X, K> &rest,
-                                               Visit visit) {
-    constexpr int V = raw_tile<X, K>::V;
-    auto rotate = [](raw_tile<X, K> &tile) {
-        const auto first = tile.raw[0];
+template <typename Tile, typename Visit>
+__device__ __forceinline__ void for_each_chunk(Tile &weights, Tile &rest, Visit visit) {
+    constexpr int V = Tile::V, K = Tile::K;
+    typename Tile::Real x[V], other[V];
+    if constexpr (K <= FEW_CHUNKS) {
 #pragma unroll
-        for (int k = 1; k < K; k++) tile.raw[k - 1] = tile.raw[k];
-        tile.raw[K - 1] = first;
-    };
+        for (int k = 0; k < K; k++) {
+            weights.take(x, k);
+            rest.take(other, k);
+            visit(x, other);
+        }
+    } else {
+        auto rotate = [](Tile &tile) {
+            const auto first = tile.raw[0];
+#pragma unroll
+            for (int k = 1; k < K; k++) tile.raw[k - 1] = tile.raw[k];
+            tile.raw[K - 1] = first;
+        };
 #pragma unroll 1
-    for (int k = 0; k < K; k++) {
-        typename raw_tile<X, K>::Real x[V], other[V];
-        weights.chunk(0).take(x);
-        rest.chunk(0).take(other);
-        visit(x, other);
-        rotate(weights);
-        rotate(rest);
-    }
-}
-template <typename Real, int K, typename Visit>
-__device__ __forceinline__ void for_each_chunk(real_tile<Real, K> &weights,
-                                               real_tile<Real, K> &rest, Visit visit) {
-    constexpr int V = real_tile<Real, K>::V;
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-        Real x[V], other[V];
-        weights.take(x, k);
-        rest.take(other, k);
-        visit(x, other);
+        for (int k = 0; k < K; k++) {
+            weights.take(x);
+            rest.take(other);
+            visit(x, other);
+            rotate(weights);
+            rotate(rest);
+        }
     }
 }
 
