@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 _REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 _SIDES: tuple[Side, ...] = get_args(Side)
 _KL, _REVERSE_KL, _JS = range(3)
+BETA = 0.5  # the default of js_divergence
 
 
-def check_divergence(reduction: str, wrt: str = "p", beta: float = 0.5) -> None:
+def check_divergence(reduction: str, wrt: str = "p", beta: float = BETA) -> None:
     if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r}: expected 'none', 'sum' or 'mean'")
     if wrt not in _SIDES:
@@ -41,11 +42,13 @@ def divergence(
     grad_out: Any = None,
     stream: Any = None,
     num_threads: int | None = None,
-) -> tuple[Any, Any]:
-    """(value, gradient or None). beta: None for kl_divergence. grad_out: True for a new array."""
-    check_divergence(reduction, wrt, 0.5 if beta is None else beta)
+) -> Any:
+    """(value, gradient or None). beta: None for kl_divergence. grad_out: True for a new array.
+
+    If an operator of torch or JAX must take the arrays, the result is this operator instead."""
+    check_divergence(reduction, wrt, BETA if beta is None else beta)
     operation = _JS if beta is not None else _KL if wrt == "p" else _REVERSE_KL
-    share = 0.5 if beta is None else float(beta)
+    share = BETA if beta is None else float(beta)
     logits, other = (p_logits, q_logits) if wrt == "p" else (q_logits, p_logits)
     if grad_value is not None:
         of_logits = dtype_name(getattr(logits, "dtype", "float64"))
@@ -65,6 +68,19 @@ def divergence(
         stream,
         num_threads,
     )
+
+
+def _of_arrays(p_logits: Any, q_logits: Any, axis: int, **keywords: Any) -> Any:
+    """The value, by the core or by an operator of torch or JAX."""
+    found = divergence(p_logits, q_logits, axis, **keywords)
+    return found[0] if isinstance(found, tuple) else found(p_logits, q_logits, axis, **keywords)
+
+
+def _with_grad(p_logits: Any, q_logits: Any, axis: int, grad_out: Any, **keywords: Any) -> Any:
+    found = divergence(p_logits, q_logits, axis, grad_out=True if grad_out is None else grad_out, **keywords)
+    if isinstance(found, tuple):
+        return found
+    return found(p_logits, q_logits, axis, grad_out=grad_out, **keywords)
 
 
 def kl_divergence(
@@ -128,7 +144,7 @@ def kl_divergence(
     >>> ons.kl_divergence([[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]).round(4)
     array([1.1504])
     """
-    return divergence(
+    return _of_arrays(
         p_logits,
         q_logits,
         axis,
@@ -137,7 +153,7 @@ def kl_divergence(
         reduction=reduction,
         stream=stream,
         num_threads=num_threads,
-    )[0]
+    )
 
 
 def kl_divergence_with_grad(
@@ -188,15 +204,15 @@ def kl_divergence_with_grad(
     >>> gradient.round(4)
     array([[ 0.4621, -0.4621]])
     """
-    return divergence(
+    return _with_grad(
         p_logits,
         q_logits,
         axis,
+        grad_out,
         scale=scale,
         where=where,
         reduction=reduction,
         wrt=wrt,
-        grad_out=True if grad_out is None else grad_out,
         stream=stream,
         num_threads=num_threads,
     )
@@ -238,7 +254,8 @@ def js_divergence(
 
     References
     ----------
-    J. Lin, Divergence measures based on the Shannon entropy, IEEE Transactions on Information Theory 37 (1991).
+    J. Lin, Divergence measures based on the Shannon entropy, IEEE Transactions on Information Theory 37
+    (1991).
 
     Examples
     --------
@@ -246,7 +263,7 @@ def js_divergence(
     >>> ons.js_divergence([[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]).round(4)
     array([0.2439])
     """
-    return divergence(
+    return _of_arrays(
         p_logits,
         q_logits,
         axis,
@@ -256,7 +273,7 @@ def js_divergence(
         reduction=reduction,
         stream=stream,
         num_threads=num_threads,
-    )[0]
+    )
 
 
 def js_divergence_with_grad(
@@ -303,16 +320,16 @@ def js_divergence_with_grad(
     >>> gradient.round(4)
     array([[-0.0908,  0.0908]])
     """
-    return divergence(
+    return _with_grad(
         p_logits,
         q_logits,
         axis,
+        grad_out,
         beta=beta,
         scale=scale,
         where=where,
         reduction=reduction,
         wrt=wrt,
-        grad_out=True if grad_out is None else grad_out,
         stream=stream,
         num_threads=num_threads,
     )
