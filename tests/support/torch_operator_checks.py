@@ -186,7 +186,9 @@ def check_operators(device):
             torch.library.opcheck(operator, (narrow, narrow.neg(), 0, where[0]), {"scale_by": 0.5})
         for wrt in ("p", "q"):
             torch.library.opcheck(by_side, (value, x, other, 1), {"wrt": wrt, **keywords})
-            torch.library.opcheck(by_side, (value, x, other, 1, where, scale[:, :1]), {"wrt": wrt, **keywords})
+            torch.library.opcheck(
+                by_side, (value, x, other, 1, where, scale[:, :1]), {"wrt": wrt, **keywords}
+            )
 
 
 # For each of torch's operators: our call with the arguments of torch's own tests.
@@ -429,7 +431,12 @@ def check_mapped_divergences(device):
         first = torch.func.grad(value, (0, 1))
         with_grad = getattr(ons, f"{call.__name__}_with_grad")
         results = [part for wrt in ("p", "q") for part in with_grad(x, y, wrt=wrt, **keywords)]
-        return call(x, y, **keywords), *results, *first(x, y), *sum(torch.func.jacrev(first, (0, 1))(x, y), ())
+        return (
+            call(x, y, **keywords),
+            *results,
+            *first(x, y),
+            *sum(torch.func.jacrev(first, (0, 1))(x, y), ()),
+        )
 
     for _, function, keywords in divergence_terms((4, 5), device):
         terms = {key: value for key, value in keywords.items() if key not in ("where", "scale")}
