@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from . import _core
 from ._libraries.kinds import dtype_name
@@ -11,7 +11,9 @@ from ._losses import _prepared
 from ._types import Reduction, Side
 
 if TYPE_CHECKING:
-    from ._types import ArrayLike
+    from ._types import ArrayLike, HasDLPack
+
+    _Array = TypeVar("_Array", bound=HasDLPack)
 
 _REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 _SIDES: tuple[Side, ...] = get_args(Side)
@@ -83,6 +85,32 @@ def _with_grad(p_logits: Any, q_logits: Any, axis: int, grad_out: Any, **keyword
     return found(p_logits, q_logits, axis, grad_out=grad_out, **keywords)
 
 
+@overload  # a value of NumPy may be a number
+def kl_divergence(
+    p_logits: _Array,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array | Any: ...
+@overload
+def kl_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
 def kl_divergence(
     p_logits: ArrayLike,
     q_logits: ArrayLike,
@@ -156,6 +184,22 @@ def kl_divergence(
     )
 
 
+@overload
+def kl_divergence_with_grad(
+    p_logits: _Array,
+    q_logits: _Array,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: _Array | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[_Array | Any, _Array]: ...
+@overload
 def kl_divergence_with_grad(
     p_logits: ArrayLike,
     q_logits: ArrayLike,
@@ -166,10 +210,24 @@ def kl_divergence_with_grad(
     scale: ArrayLike = 1.0,
     where: ArrayLike | None = None,
     reduction: Reduction = "none",
-    grad_out: Any = None,
+    grad_out: ArrayLike | None = None,
     stream: Any = None,
     num_threads: int | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]: ...
+def kl_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: ArrayLike | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
     """The value of kl_divergence, and its gradient with respect to the logits of one side.
 
     The gradient is the gradient of the returned value. With reduction="none" it is the gradient of the sum
@@ -218,6 +276,34 @@ def kl_divergence_with_grad(
     )
 
 
+@overload
+def js_divergence(
+    p_logits: _Array,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array | Any: ...
+@overload
+def js_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
 def js_divergence(
     p_logits: ArrayLike,
     q_logits: ArrayLike,
@@ -276,6 +362,23 @@ def js_divergence(
     )
 
 
+@overload
+def js_divergence_with_grad(
+    p_logits: _Array,
+    q_logits: _Array,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: _Array | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[_Array | Any, _Array]: ...
+@overload
 def js_divergence_with_grad(
     p_logits: ArrayLike,
     q_logits: ArrayLike,
@@ -287,10 +390,25 @@ def js_divergence_with_grad(
     scale: ArrayLike = 1.0,
     where: ArrayLike | None = None,
     reduction: Reduction = "none",
-    grad_out: Any = None,
+    grad_out: ArrayLike | None = None,
     stream: Any = None,
     num_threads: int | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]: ...
+def js_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: ArrayLike | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
     """The value of js_divergence, and its gradient with respect to the logits of one side.
 
     With respect to p_logits the gradient is scale * beta * p * (log(p / r) - KL(p, r)), and with respect to

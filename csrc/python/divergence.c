@@ -112,10 +112,9 @@ static PyObject *results(const divergence_call *call) {
 PyObject *ons_divergence_call(PyObject *self, PyObject *args) {
     enum { NONE, SUM, MEAN };
     enum { KL, REVERSE_KL, JS };
-    static const ons_operation operations[] = {
-        [KL] = ONS_OPERATION_kl_divergence,
-        [REVERSE_KL] = ONS_OPERATION_reverse_kl_divergence,
-        [JS] = ONS_OPERATION_js_divergence};
+    static const ons_operation operations[] = {[KL] = ONS_OPERATION_kl_divergence,
+                                               [REVERSE_KL] = ONS_OPERATION_reverse_kl_divergence,
+                                               [JS] = ONS_OPERATION_js_divergence};
     divergence_call call;
     ons_row_call *rows = &call.rows;
     PyObject *where, *scale, *stream, *threads, *result = NULL;
