@@ -17,17 +17,25 @@ if TYPE_CHECKING:
 
 _REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 _SIDES: tuple[Side, ...] = get_args(Side)
-_KL, _REVERSE_KL, _JS = range(3)
+_OPERATIONS = ("kl_divergence", "reverse_kl_divergence", "js_divergence")
 BETA = 0.5  # the default of js_divergence
 
 
-def check_divergence(reduction: str, wrt: str = "p", beta: float = BETA) -> None:
+def check_divergence(reduction: str, wrt: str = "p", beta: float | None = None) -> None:
     if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r}: expected 'none', 'sum' or 'mean'")
     if wrt not in _SIDES:
         raise ValueError(f"wrt is {wrt!r}: expected 'p' or 'q'")
-    if not 0 < beta < 1:
+    if beta is not None and not 0 < beta < 1:
         raise ValueError(f"beta is {beta!r}: expected a number between 0 and 1")
+
+
+def operation_of(beta: float | None, wrt: str) -> tuple[str, float]:
+    """The core's operation on the logits of the side `wrt` and the other logits, and the share of these logits.
+    beta: None for kl_divergence."""
+    if beta is None:
+        return _OPERATIONS[0 if wrt == "p" else 1], BETA
+    return _OPERATIONS[2], float(beta) if wrt == "p" else 1 - float(beta)
 
 
 def divergence(
@@ -48,20 +56,19 @@ def divergence(
     """(value, gradient or None). beta: None for kl_divergence. grad_out: True for a new array.
 
     If an operator of torch or JAX must take the arrays, the result is this operator instead."""
-    check_divergence(reduction, wrt, BETA if beta is None else beta)
-    operation = _JS if beta is not None else _KL if wrt == "p" else _REVERSE_KL
-    share = BETA if beta is None else float(beta)
+    check_divergence(reduction, wrt, beta)
+    operation, share = operation_of(beta, wrt)
     logits, other = (p_logits, q_logits) if wrt == "p" else (q_logits, p_logits)
     if grad_value is not None:
         of_logits = dtype_name(getattr(logits, "dtype", "float64"))
         real = ("float64",) if of_logits == "float64" else ("float32",)
         grad_value = _prepared("grad_value", grad_value, real)
     return _core.divergence(
-        operation,
+        _OPERATIONS.index(operation),
         logits,
         other,
         operator.index(axis),
-        share if wrt == "p" else 1 - share,
+        share,
         scale,
         where,
         grad_value,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .._divergences import BETA, check_divergence
+from .._divergences import check_divergence
 from .._losses import check_kind, check_terms
 
 
@@ -257,7 +257,7 @@ def _check_divergence(
 ) -> Tensor:
     """Checks a call of a divergence as the core does. Returns the value."""
     reduction = terms.get("reduction", "none")
-    check_divergence(reduction, terms.get("wrt", "p"), terms.get("beta", BETA))
+    check_divergence(reduction, terms.get("wrt", "p"), terms.get("beta"))
     place = axis_of_rows(axis, p_logits.ndim) % p_logits.ndim
     _check_shape("the other logits", q_logits, p_logits.shape)
     types = [_name_of(x) if x.dtype.is_floating_point else None for x in (p_logits, q_logits)]
