@@ -1,11 +1,12 @@
-"""kl_divergence and js_divergence as calls of XLA's foreign function interface (csrc/xla). A call gives a value
-for each row, and JAX reduces the values.
+"""kl_divergence and js_divergence as calls of XLA's foreign function interface (csrc/xla). A call gives a
+value for each row, and JAX reduces the values.
 
 Arrays with an entry for each row have all dimensions of the logits, and length 1 along the axis.
 """
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ def _rows_forward(of: Divergence, *given: Array | None) -> Any:
 
 
 def _rows_backward(of: Divergence, kept: Any, grad: Array) -> Any:
-    """A call for each side, which reads both logits again. XLA leaves out a call whose result nothing uses."""
+    """A call for each side, which reads both logits again. XLA leaves out a call that nothing uses."""
     return *(_run(of, wrt, *kept, grad)[0] for wrt in "pq"), None, None
 
 
@@ -131,6 +132,6 @@ def with_grad(
     grad = None
     if reduction == "mean":
         shape = of.call.shape(given[0], 1)
-        grad = jnp.full(shape, 1 / max(np.prod(shape), 1), of.call.dtype)
+        grad = jnp.full(shape, 1 / max(math.prod(shape), 1), of.call.dtype)
     gradient, values = _run(of, wrt, *aligned(*given, grad))
     return _reduced(of, reduction, values), gradient
