@@ -132,9 +132,12 @@ def kl_divergence(
 ) -> Any:
     """The Kullback-Leibler divergence of each row: sum(p * log(p / q)), p and q the softmax of both rows.
 
-    Both arrays are read once. No array of their size is written. In distillation, the forward divergence is
+    A GPU reads both arrays once. No array of their size is written. In distillation, the forward divergence is
     kl_divergence(teacher, student), and the reverse divergence is kl_divergence(student, teacher).
     torch.nn.functional.kl_div has the opposite order, and takes log-probabilities.
+
+    torch's and JAX's gradients flow to both logits. torch has second derivatives too. No gradient flows to
+    scale. A JAX tracer goes to onsoftmax.jax.kl_divergence.
 
     Parameters
     ----------
@@ -167,7 +170,7 @@ def kl_divergence(
     TypeError
         The types differ, or are none that softmax takes.
     RuntimeError
-        As softmax raises it.
+        As softmax raises it. Also if scale requires grad.
 
     References
     ----------
@@ -253,14 +256,15 @@ def kl_divergence_with_grad(
     Returns
     -------
     (value, gradient)
-        The gradient has the type of the logits. A row whose value is not finite has a gradient that is not
-        finite either.
+        The gradient has the type of the logits. If the value of a row is NaN, its gradient is NaN. If the
+        value is inf, the gradient with respect to p_logits is not finite, and the gradient with respect to
+        q_logits is.
 
     Raises
     ------
     ValueError, TypeError, RuntimeError
         As kl_divergence. Also ValueError if wrt is neither "p" nor "q", or grad_out has another shape or
-        type than the logits.
+        type than the logits, and RuntimeError if the logits require grad: use kl_divergence and backward().
 
     Examples
     --------
