@@ -132,8 +132,8 @@ def kl_divergence(
 ) -> Any:
     """The Kullback-Leibler divergence of each row: sum(p * log(p / q)), p and q the softmax of both rows.
 
-    A GPU reads both arrays once. No array of their size is written. In distillation, the forward divergence is
-    kl_divergence(teacher, student), and the reverse divergence is kl_divergence(student, teacher).
+    A GPU reads both arrays once. No array of their size is written. In distillation, the forward divergence
+    is kl_divergence(teacher, student), and the reverse divergence is kl_divergence(student, teacher).
     torch.nn.functional.kl_div has the opposite order, and takes log-probabilities.
 
     torch's and JAX's gradients flow to both logits. torch has second derivatives too. No gradient flows to
@@ -358,7 +358,7 @@ def js_divergence(
     --------
     >>> import onsoftmax as ons
     >>> ons.js_divergence([[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]).round(4)
-    array([0.2439])
+    array([0.2476])
     """
     return _of_arrays(
         p_logits,
@@ -447,7 +447,7 @@ def js_divergence_with_grad(
     >>> import onsoftmax as ons
     >>> value, gradient = ons.js_divergence_with_grad([[1.0, 2.0]], [[2.0, 1.0]])
     >>> gradient.round(4)
-    array([[-0.0908,  0.0908]])
+    array([[-0.0983,  0.0983]])
     """
     return _with_grad(
         p_logits,
