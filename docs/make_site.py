@@ -51,6 +51,7 @@ API = {
     "Functions": ["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"],
     "The loss": ["cross_entropy", "cross_entropy_with_grad"],
     "Log-probabilities": ["logprob", "LogProb"],
+    "Divergences": ["kl_divergence", "kl_divergence_with_grad", "js_divergence", "js_divergence_with_grad"],
     "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
     "Rows in parts": ["normalizer", "Normalizer"],
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],

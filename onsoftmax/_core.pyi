@@ -1372,6 +1372,9 @@ def divergence(
     reverse_kl_divergence, 2 js_divergence, of logits from other. The gradient is with respect
     to logits. grad_out: None for no gradient, True for a new array, or the array that receives
     it. reduction: 0 none, 1 sum, 2 mean.
+
+    If an operator must take the arrays, such as tensors that require grad, the result is
+    this operator instead.
     """
 
 def logprob(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from . import _core
 from ._libraries.kinds import dtype_name
@@ -11,20 +11,31 @@ from ._losses import _prepared
 from ._types import Reduction, Side
 
 if TYPE_CHECKING:
-    from ._types import ArrayLike
+    from ._types import ArrayLike, HasDLPack
+
+    _Array = TypeVar("_Array", bound=HasDLPack)
 
 _REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 _SIDES: tuple[Side, ...] = get_args(Side)
-_KL, _REVERSE_KL, _JS = range(3)
+_OPERATIONS = ("kl_divergence", "reverse_kl_divergence", "js_divergence")
+BETA = 0.5  # the default of js_divergence
 
 
-def check_divergence(reduction: str, wrt: str = "p", beta: float = 0.5) -> None:
+def check_divergence(reduction: str, wrt: str = "p", beta: float | None = None) -> None:
     if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r}: expected 'none', 'sum' or 'mean'")
     if wrt not in _SIDES:
         raise ValueError(f"wrt is {wrt!r}: expected 'p' or 'q'")
-    if not 0 < beta < 1:
+    if beta is not None and not 0 < beta < 1:
         raise ValueError(f"beta is {beta!r}: expected a number between 0 and 1")
+
+
+def operation_of(beta: float | None, wrt: str) -> tuple[str, float]:
+    """The core's operation on the logits of the side `wrt` and the other logits, and the share of the first
+    ones. beta: None for kl_divergence."""
+    if beta is None:
+        return _OPERATIONS[0 if wrt == "p" else 1], BETA
+    return _OPERATIONS[2], float(beta) if wrt == "p" else 1 - float(beta)
 
 
 def divergence(
@@ -41,22 +52,23 @@ def divergence(
     grad_out: Any = None,
     stream: Any = None,
     num_threads: int | None = None,
-) -> tuple[Any, Any]:
-    """(value, gradient or None). beta: None for kl_divergence. grad_out: True for a new array."""
-    check_divergence(reduction, wrt, 0.5 if beta is None else beta)
-    operation = _JS if beta is not None else _KL if wrt == "p" else _REVERSE_KL
-    share = 0.5 if beta is None else float(beta)
+) -> Any:
+    """(value, gradient or None). beta: None for kl_divergence. grad_out: True for a new array.
+
+    If an operator of torch or JAX must take the arrays, the result is this operator instead."""
+    check_divergence(reduction, wrt, beta)
+    operation, share = operation_of(beta, wrt)
     logits, other = (p_logits, q_logits) if wrt == "p" else (q_logits, p_logits)
     if grad_value is not None:
         of_logits = dtype_name(getattr(logits, "dtype", "float64"))
         real = ("float64",) if of_logits == "float64" else ("float32",)
         grad_value = _prepared("grad_value", grad_value, real)
     return _core.divergence(
-        operation,
+        _OPERATIONS.index(operation),
         logits,
         other,
         operator.index(axis),
-        share if wrt == "p" else 1 - share,
+        share,
         scale,
         where,
         grad_value,
@@ -67,6 +79,45 @@ def divergence(
     )
 
 
+def _of_arrays(p_logits: Any, q_logits: Any, axis: int, **keywords: Any) -> Any:
+    """The value, by the core or by an operator of torch or JAX."""
+    found = divergence(p_logits, q_logits, axis, **keywords)
+    return found[0] if isinstance(found, tuple) else found(p_logits, q_logits, axis, **keywords)
+
+
+def _with_grad(p_logits: Any, q_logits: Any, axis: int, grad_out: Any, **keywords: Any) -> Any:
+    found = divergence(p_logits, q_logits, axis, grad_out=True if grad_out is None else grad_out, **keywords)
+    if isinstance(found, tuple):
+        return found
+    return found(p_logits, q_logits, axis, grad_out=grad_out, **keywords)
+
+
+@overload  # a value of NumPy may be a number
+def kl_divergence(
+    p_logits: _Array,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array | Any: ...
+@overload
+def kl_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
 def kl_divergence(
     p_logits: ArrayLike,
     q_logits: ArrayLike,
@@ -81,9 +132,12 @@ def kl_divergence(
 ) -> Any:
     """The Kullback-Leibler divergence of each row: sum(p * log(p / q)), p and q the softmax of both rows.
 
-    Both arrays are read once. No array of their size is written. In distillation, the forward divergence is
-    kl_divergence(teacher, student), and the reverse divergence is kl_divergence(student, teacher).
+    A GPU reads both arrays once. No array of their size is written. In distillation, the forward divergence
+    is kl_divergence(teacher, student), and the reverse divergence is kl_divergence(student, teacher).
     torch.nn.functional.kl_div has the opposite order, and takes log-probabilities.
+
+    torch's and JAX's gradients flow to both logits. torch has second derivatives too. No gradient flows to
+    scale. A JAX tracer goes to onsoftmax.jax.kl_divergence.
 
     Parameters
     ----------
@@ -116,7 +170,7 @@ def kl_divergence(
     TypeError
         The types differ, or are none that softmax takes.
     RuntimeError
-        As softmax raises it.
+        As softmax raises it. Also if scale requires grad.
 
     References
     ----------
@@ -128,7 +182,7 @@ def kl_divergence(
     >>> ons.kl_divergence([[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]).round(4)
     array([1.1504])
     """
-    return divergence(
+    return _of_arrays(
         p_logits,
         q_logits,
         axis,
@@ -137,9 +191,25 @@ def kl_divergence(
         reduction=reduction,
         stream=stream,
         num_threads=num_threads,
-    )[0]
+    )
 
 
+@overload
+def kl_divergence_with_grad(
+    p_logits: _Array,
+    q_logits: _Array,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: _Array | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[_Array | Any, _Array]: ...
+@overload
 def kl_divergence_with_grad(
     p_logits: ArrayLike,
     q_logits: ArrayLike,
@@ -150,10 +220,24 @@ def kl_divergence_with_grad(
     scale: ArrayLike = 1.0,
     where: ArrayLike | None = None,
     reduction: Reduction = "none",
-    grad_out: Any = None,
+    grad_out: ArrayLike | None = None,
     stream: Any = None,
     num_threads: int | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]: ...
+def kl_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: ArrayLike | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
     """The value of kl_divergence, and its gradient with respect to the logits of one side.
 
     The gradient is the gradient of the returned value. With reduction="none" it is the gradient of the sum
@@ -172,14 +256,15 @@ def kl_divergence_with_grad(
     Returns
     -------
     (value, gradient)
-        The gradient has the type of the logits. A row whose value is not finite has a gradient that is not
-        finite either.
+        The gradient has the type of the logits. If the value of a row is NaN, its gradient is NaN. If the
+        value is inf, the gradient with respect to p_logits is not finite, and the gradient with respect to
+        q_logits is.
 
     Raises
     ------
     ValueError, TypeError, RuntimeError
         As kl_divergence. Also ValueError if wrt is neither "p" nor "q", or grad_out has another shape or
-        type than the logits.
+        type than the logits, and RuntimeError if the logits require grad: use kl_divergence and backward().
 
     Examples
     --------
@@ -188,20 +273,48 @@ def kl_divergence_with_grad(
     >>> gradient.round(4)
     array([[ 0.4621, -0.4621]])
     """
-    return divergence(
+    return _with_grad(
         p_logits,
         q_logits,
         axis,
+        grad_out,
         scale=scale,
         where=where,
         reduction=reduction,
         wrt=wrt,
-        grad_out=True if grad_out is None else grad_out,
         stream=stream,
         num_threads=num_threads,
     )
 
 
+@overload
+def js_divergence(
+    p_logits: _Array,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> _Array | Any: ...
+@overload
+def js_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any: ...
 def js_divergence(
     p_logits: ArrayLike,
     q_logits: ArrayLike,
@@ -238,15 +351,16 @@ def js_divergence(
 
     References
     ----------
-    J. Lin, Divergence measures based on the Shannon entropy, IEEE Transactions on Information Theory 37 (1991).
+    J. Lin, Divergence measures based on the Shannon entropy, IEEE Transactions on Information Theory 37
+    (1991).
 
     Examples
     --------
     >>> import onsoftmax as ons
     >>> ons.js_divergence([[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]).round(4)
-    array([0.2439])
+    array([0.2476])
     """
-    return divergence(
+    return _of_arrays(
         p_logits,
         q_logits,
         axis,
@@ -256,9 +370,26 @@ def js_divergence(
         reduction=reduction,
         stream=stream,
         num_threads=num_threads,
-    )[0]
+    )
 
 
+@overload
+def js_divergence_with_grad(
+    p_logits: _Array,
+    q_logits: _Array,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: _Array | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[_Array | Any, _Array]: ...
+@overload
 def js_divergence_with_grad(
     p_logits: ArrayLike,
     q_logits: ArrayLike,
@@ -270,10 +401,25 @@ def js_divergence_with_grad(
     scale: ArrayLike = 1.0,
     where: ArrayLike | None = None,
     reduction: Reduction = "none",
-    grad_out: Any = None,
+    grad_out: ArrayLike | None = None,
     stream: Any = None,
     num_threads: int | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]: ...
+def js_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: ArrayLike | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
     """The value of js_divergence, and its gradient with respect to the logits of one side.
 
     With respect to p_logits the gradient is scale * beta * p * (log(p / r) - KL(p, r)), and with respect to
@@ -301,18 +447,18 @@ def js_divergence_with_grad(
     >>> import onsoftmax as ons
     >>> value, gradient = ons.js_divergence_with_grad([[1.0, 2.0]], [[2.0, 1.0]])
     >>> gradient.round(4)
-    array([[-0.0908,  0.0908]])
+    array([[-0.0983,  0.0983]])
     """
-    return divergence(
+    return _with_grad(
         p_logits,
         q_logits,
         axis,
+        grad_out,
         beta=beta,
         scale=scale,
         where=where,
         reduction=reduction,
         wrt=wrt,
-        grad_out=True if grad_out is None else grad_out,
         stream=stream,
         num_threads=num_threads,
     )

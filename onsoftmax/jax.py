@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise ImportError("onsoftmax.jax needs JAX 0.5 or later: pip install jax") from error
 
-from ._jax import logprobs, losses, operators, ranks
+from ._jax import divergences, logprobs, losses, operators, ranks
 from ._jax.arguments import check_parts, refuse, take
 from ._jax.types import parted
 from ._libraries.jax import jax_floating
@@ -32,11 +32,15 @@ if TYPE_CHECKING:
     from jax import Array
     from jax.typing import ArrayLike
 
-    from ._types import Axis, DType, MethodName, Reduction
+    from ._types import Axis, DType, MethodName, Reduction, Side
 
 __all__ = [
     "cross_entropy",
     "cross_entropy_with_grad",
+    "js_divergence",
+    "js_divergence_with_grad",
+    "kl_divergence",
+    "kl_divergence_with_grad",
     "log_softmax",
     "log_softmax_backward",
     "logprob",
@@ -353,6 +357,146 @@ def logprob(
     return LogProb(*found, largest)
 
 
+def kl_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """onsoftmax.kl_divergence as a call that JAX compiles into a program, on the CPU or a GPU.
+
+    Parameters
+    ----------
+    p_logits, q_logits : jax.Array or tracer, of at least one dimension
+        As `softmax` takes its array. Gradients flow to both.
+    axis, scale, where, reduction
+        As onsoftmax.kl_divergence takes them. `scale` and `where` may be tracers too. No gradient flows to
+        `scale`.
+    stream, num_threads
+        As `softmax` takes them.
+
+    Returns
+    -------
+    jax.Array
+        As from onsoftmax.kl_divergence. The values of the rows have the same bits. JAX adds up the values for
+        "sum" and "mean", so the last bits can differ.
+
+    Raises
+    ------
+    ValueError, TypeError, AxisError
+        As onsoftmax.kl_divergence, when the call is traced.
+
+    Notes
+    -----
+    The result is differentiable once in reverse mode. JAX keeps both logits for the backward step. This step
+    is a call for each side, which reads both logits and writes the gradient of the side. jax.jit leaves out
+    the call if nothing uses the gradient. vmap turns all mapped calls into one call.
+    """
+    return divergences.value(
+        p_logits,
+        q_logits,
+        axis,
+        scale=scale,
+        where=where,
+        reduction=reduction,
+        stream=stream,
+        num_threads=num_threads,
+    )
+
+
+def kl_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: None = None,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> tuple[Array, Array]:
+    """onsoftmax.kl_divergence_with_grad; all else is as in `kl_divergence`. Not differentiable."""
+    return divergences.with_grad(
+        p_logits,
+        q_logits,
+        axis,
+        wrt=wrt,
+        scale=scale,
+        where=where,
+        reduction=reduction,
+        grad_out=grad_out,
+        stream=stream,
+        num_threads=num_threads,
+    )
+
+
+def js_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """onsoftmax.js_divergence; all else is as in `kl_divergence`. beta is a number, not a tracer."""
+    return divergences.value(
+        p_logits,
+        q_logits,
+        axis,
+        beta=beta,
+        scale=scale,
+        where=where,
+        reduction=reduction,
+        stream=stream,
+        num_threads=num_threads,
+    )
+
+
+def js_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    beta: float = 0.5,
+    scale: ArrayLike = 1.0,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: None = None,
+    stream: None = None,
+    num_threads: int | None = None,
+) -> tuple[Array, Array]:
+    """onsoftmax.js_divergence_with_grad; all else is as in `js_divergence`. Not differentiable."""
+    return divergences.with_grad(
+        p_logits,
+        q_logits,
+        axis,
+        wrt=wrt,
+        beta=beta,
+        scale=scale,
+        where=where,
+        reduction=reduction,
+        grad_out=grad_out,
+        stream=stream,
+        num_threads=num_threads,
+    )
+
+
 def _of_rows(
     operation: str, array: Any, axis: Any, method: str, dtype: Any, out: Any, where: Any, scale: Any,
     stream: Any, num_threads: Any, axis_name: Hashable,
@@ -391,4 +535,8 @@ OPERATORS = {
     "cross_entropy": cross_entropy,
     "cross_entropy_with_grad": cross_entropy_with_grad,
     "logprob": logprob,
+    "kl_divergence": kl_divergence,
+    "kl_divergence_with_grad": kl_divergence_with_grad,
+    "js_divergence": js_divergence,
+    "js_divergence_with_grad": js_divergence_with_grad,
 }

@@ -32,6 +32,7 @@ try:
         ONE,
         as_tensor,
         call,
+        call_divergence,
         call_logprob,
         call_loss,
         check_tensor,
@@ -46,7 +47,7 @@ except (ImportError, AttributeError) as error:
     raise ImportError(f"onsoftmax.torch needs torch 2.5 or later: this is {torch.__version__}") from error
 
 if TYPE_CHECKING:
-    from ._types import ArrayLike, Axis, DType, MethodName, Reduction
+    from ._types import ArrayLike, Axis, DType, MethodName, Reduction, Side
 
 __all__ = [
     "CrossEntropyLoss",
@@ -61,6 +62,7 @@ __all__ = [
     "softmax",
 ]
 __all__ += ["cross_entropy", "cross_entropy_with_grad", "softmax_backward", "softmax_topk"]
+__all__ += ["js_divergence", "js_divergence_with_grad", "kl_divergence", "kl_divergence_with_grad"]
 
 
 def _of_rows(
@@ -273,13 +275,17 @@ def cross_entropy_with_grad(
     loss, gradient, lse = call_loss(
         "cross_entropy_with_grad", logits, target, axis, weight, stream, num_threads, **terms
     )
+    gradient = _into_grad_out(grad_out, gradient)
+    return (loss, gradient, lse) if return_lse else (loss, gradient)
+
+
+def _into_grad_out(grad_out: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
     if grad_out is not None and (grad_out.shape, grad_out.dtype) != (gradient.shape, gradient.dtype):
         raise ValueError(
             f"grad_out has shape {tuple(grad_out.shape)} and dtype {grad_out.dtype}: expected "
             f"{tuple(gradient.shape)} and {gradient.dtype}, as the logits have"
         )
-    gradient = into(grad_out, gradient)
-    return (loss, gradient, lse) if return_lse else (loss, gradient)
+    return into(grad_out, gradient)
 
 
 def logprob(
@@ -309,6 +315,91 @@ def logprob(
     asked = entropy, lse, argmax, rank
     others = [array if is_asked else None for array, is_asked in zip(found[1:5], asked, strict=True)]
     return LogProb(*(found[0], *others, largest))
+
+
+def kl_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    scale: ArrayLike = ONE,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> torch.Tensor:
+    """onsoftmax.kl_divergence by the operator torch.ops.onsoftmax.kl_divergence."""
+    value: torch.Tensor = call_divergence(
+        "kl_divergence", p_logits, q_logits, axis, where, scale, stream, num_threads, reduction=reduction
+    )
+    return value
+
+
+def kl_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    scale: ArrayLike = ONE,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: torch.Tensor | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """onsoftmax.kl_divergence_with_grad by the operator torch.ops.onsoftmax.kl_divergence_with_grad."""
+    terms = {"wrt": wrt, "reduction": reduction}
+    value, gradient = call_divergence(
+        "kl_divergence_with_grad", p_logits, q_logits, axis, where, scale, stream, num_threads, **terms
+    )
+    return value, _into_grad_out(grad_out, gradient)
+
+
+def js_divergence(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    beta: float = 0.5,
+    scale: ArrayLike = ONE,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> torch.Tensor:
+    """onsoftmax.js_divergence by the operator torch.ops.onsoftmax.js_divergence."""
+    terms = {"beta": beta, "reduction": reduction}
+    value: torch.Tensor = call_divergence(
+        "js_divergence", p_logits, q_logits, axis, where, scale, stream, num_threads, **terms
+    )
+    return value
+
+
+def js_divergence_with_grad(
+    p_logits: ArrayLike,
+    q_logits: ArrayLike,
+    /,
+    axis: int = -1,
+    *,
+    wrt: Side = "p",
+    beta: float = 0.5,
+    scale: ArrayLike = ONE,
+    where: ArrayLike | None = None,
+    reduction: Reduction = "none",
+    grad_out: torch.Tensor | None = None,
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """onsoftmax.js_divergence_with_grad by the operator torch.ops.onsoftmax.js_divergence_with_grad."""
+    terms = {"wrt": wrt, "beta": beta, "reduction": reduction}
+    value, gradient = call_divergence(
+        "js_divergence_with_grad", p_logits, q_logits, axis, where, scale, stream, num_threads, **terms
+    )
+    return value, _into_grad_out(grad_out, gradient)
 
 
 class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
@@ -402,4 +493,8 @@ OPERATORS = {
     "cross_entropy": cross_entropy,
     "cross_entropy_with_grad": cross_entropy_with_grad,
     "logprob": logprob,
+    "kl_divergence": kl_divergence,
+    "kl_divergence_with_grad": kl_divergence_with_grad,
+    "js_divergence": js_divergence,
+    "js_divergence_with_grad": js_divergence_with_grad,
 }

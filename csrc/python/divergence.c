@@ -111,14 +111,16 @@ static PyObject *results(const divergence_call *call) {
 
 PyObject *ons_divergence_call(PyObject *self, PyObject *args) {
     enum { NONE, SUM, MEAN };
-    static const ons_operation operations[] = {ONS_OPERATION_kl_divergence,
-                                               ONS_OPERATION_reverse_kl_divergence,
-                                               ONS_OPERATION_js_divergence};
+    enum { KL, REVERSE_KL, JS };
+    static const ons_operation operations[] = {[KL] = ONS_OPERATION_kl_divergence,
+                                               [REVERSE_KL] = ONS_OPERATION_reverse_kl_divergence,
+                                               [JS] = ONS_OPERATION_js_divergence};
     divergence_call call;
     ons_row_call *rows = &call.rows;
     PyObject *where, *scale, *stream, *threads, *result = NULL;
     int operation, reduction;
     memset(&call, 0, sizeof call);
+    rows->caller.outside = &rows->outside;
     ons_no_call_views(&call.operands);
     if (!PyArg_ParseTuple(args, "iOOidOOOOiOO:divergence", &operation, &rows->logits, &call.other,
                           &call.axis, &call.terms.beta, &scale, &where, &call.grad_value,
@@ -135,7 +137,14 @@ PyObject *ons_divergence_call(PyObject *self, PyObject *args) {
     }
     ons_release_rows(rows);
     ons_release_call_views(&call.operands);
-    return result;
+    PyObject *const by = rows->outside.by_operator;
+    if (!by) return result;
+    const bool gradient = call.grad_out != Py_None;
+    if (operation == JS)
+        return ons_operator_of(rows->caller.module, by,
+                               gradient ? "js_divergence_with_grad" : "js_divergence");
+    return ons_operator_of(rows->caller.module, by,
+                           gradient ? "kl_divergence_with_grad" : "kl_divergence");
 }
 
 const char ons_divergence_doc[] =
@@ -144,4 +153,7 @@ const char ons_divergence_doc[] =
     "(value, gradient) for onsoftmax/_divergences.py. operation: 0 kl_divergence, 1\n"
     "reverse_kl_divergence, 2 js_divergence, of logits from other. The gradient is with respect\n"
     "to logits. grad_out: None for no gradient, True for a new array, or the array that receives\n"
-    "it. reduction: 0 none, 1 sum, 2 mean.";
+    "it. reduction: 0 none, 1 sum, 2 mean.\n"
+    "\n"
+    "If an operator must take the arrays, such as tensors that require grad, the result is\n"
+    "this operator instead.";

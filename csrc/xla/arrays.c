@@ -1,6 +1,7 @@
 /* arrays.c - the attributes and the arrays of a call of XLA. */
 #include "arrays.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 bool ons_xla_is(const xla_text *text, const char *name) {
@@ -96,6 +97,22 @@ bool ons_xla_take_shape(const xla_array *axes, const xla_buffer *x, const xla_bu
         for (int i = problem->dims - problem->reduced_dims; i < problem->dims; i++)
             problem->extent[i] = 0;
     return empty || (!many && elements <= ONS_MAX_ELEMENTS);
+}
+
+const char *ons_xla_widen_scale(const xla_buffer *buffer, ons_xla_call *call) {
+    ons_operand *scale = &call->problem.operand[ONS_SCALE];
+    if (call->problem.device != ONS_CPU || scale->dtype == ONS_FLOAT64) return NULL;
+    if (scale->dtype != ONS_FLOAT32) return "the scale is neither float32 nor float64";
+    size_t count = 1;
+    for (int64_t i = 0; i < buffer->dims; i++) count *= (size_t)buffer->shape[i];
+    call->scale = malloc((count + 1) * sizeof(double));
+    if (!call->scale) return "no memory for the scale in float64";
+    for (size_t i = 0; i < count; i++) call->scale[i] = ((const float *)buffer->data)[i];
+    scale->data = (char *)call->scale;
+    scale->dtype = ONS_FLOAT64;
+    for (int dim = 0; dim < call->problem.dims; dim++)
+        scale->stride[dim] *= (int64_t)(sizeof(double) / sizeof(float));
+    return NULL;
 }
 
 const char *ons_xla_find_arguments(const xla_frame *frame, const xla_text *operands,

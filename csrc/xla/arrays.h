@@ -37,9 +37,15 @@ typedef enum { ROW, VALUE, SELECTED } xla_along;
 bool ons_xla_add_operand(ons_role role, const xla_buffer *buffer, const xla_shape *shape,
                          xla_along along, int states, ons_problem *problem);
 
-/* losses.c: take a loss, or log-probabilities. Return NULL, or a text about what is wrong. */
+/* Puts a scale on the CPU in the CPU's type. Returns NULL, or a text about what is wrong. */
+const char *ons_xla_widen_scale(const xla_buffer *buffer, ons_xla_call *call);
+
+/* losses.c: take a loss, a divergence, or log-probabilities. Return NULL, or a text about what is
+ * wrong. */
 const char *ons_xla_take_loss(const xla_frame *frame, const xla_text *operands,
                               const xla_array *axes, ons_xla_call *call);
+const char *ons_xla_take_divergence(const xla_frame *frame, const xla_text *operands,
+                                    const xla_array *axes, ons_xla_call *call);
 const char *ons_xla_take_logprob(const xla_frame *frame, const xla_text *operands,
                                  const xla_array *axes, int flags, ons_xla_call *call);
 

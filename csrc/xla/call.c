@@ -4,13 +4,15 @@
  *   operation    an operation's name, or merge
  *   operands     a letter for each argument: x the array, or the result of the forward step;
  *                g a gradient; w a mask; s a scale; p pairs; for a loss t the targets, c the
- *                weights of the classes, l the gradients of the rows' losses; for
+ *                weights of the classes, l the gradients of the rows' losses; for a divergence
+ *                g the logits of the other side, l the gradients of the rows' values; for
  *                log-probabilities t the index, and for their gradient p the moments, g, h and l
  *                the gradients of the log-probabilities, the entropy and the logsumexp
  *   axes         the axes of a row, from the end: -1 is the last one
  *   method, num_threads, scale   as in Python; scale if no argument is one
  *   flags        ONS_XLA_LOG and the others of ffi.h
  *   ignore_index, label_smoothing, z_loss   of a loss, as in Python
+ *   beta         of a divergence: the share of x
  *
  * An argument has as many dimensions as the result. If an argument has length 1 along a dimension
  * and the result is longer, its one element serves for all. vmap passes arguments that it does not
@@ -22,6 +24,9 @@
  * logsumexp of each row. The arrays with an entry for each row have all rows. The weights have one
  * dimension.
  *
+ * The results of a divergence are the gradient of x, if there are two results, and the value of
+ * each row. The gradients of the values have all rows.
+ *
  * The results of log-probabilities are the log-probabilities, then those that the flags name, in
  * the flags' order. They, the index and their gradients have all rows, and a last dimension of
  * their own for the entries of each row. argmax and rank are int64 in memory, as words. The moments
@@ -29,7 +34,6 @@
 #include "../api/plan_facts.h"
 #include "arrays.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static bool take_names(const xla_text *operation, const xla_text *method, ons_xla_call *call) {
@@ -51,23 +55,6 @@ static bool all_are_buffers(const xla_buffers *all) {
     for (int64_t i = 0; i < all->count; i++)
         if (all->types[i] != XLA_IS_BUFFER) return false;
     return true;
-}
-
-/* A scale in the CPU's type. */
-static const char *widen_scale(const xla_buffer *buffer, ons_xla_call *call) {
-    ons_operand *scale = &call->problem.operand[ONS_SCALE];
-    if (scale->dtype == ONS_FLOAT64) return NULL;
-    if (scale->dtype != ONS_FLOAT32) return "the scale is neither float32 nor float64";
-    size_t count = 1;
-    for (int64_t i = 0; i < buffer->dims; i++) count *= (size_t)buffer->shape[i];
-    call->scale = malloc((count + 1) * sizeof(double));
-    if (!call->scale) return "no memory for the scale in float64";
-    for (size_t i = 0; i < count; i++) call->scale[i] = ((const float *)buffer->data)[i];
-    scale->data = (char *)call->scale;
-    scale->dtype = ONS_FLOAT64;
-    for (int dim = 0; dim < call->problem.dims; dim++)
-        scale->stride[dim] *= (int64_t)(sizeof(double) / sizeof(float));
-    return NULL;
 }
 
 /* Merges the states of a row's parts, one after the other, into the row's pair. */
@@ -135,8 +122,7 @@ static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
             return "an array has a type or a shape that does not fit the others";
     }
     if (states > 0) problem->operand[ONS_Y].dtype = problem->operand[ONS_X].dtype;
-    return buffer[ONS_SCALE] && problem->device == ONS_CPU ? widen_scale(buffer[ONS_SCALE], call)
-                                                           : NULL;
+    return buffer[ONS_SCALE] ? ons_xla_widen_scale(buffer[ONS_SCALE], call) : NULL;
 }
 
 const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call *call) {
@@ -171,6 +157,11 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
     case ONS_OPERATION_cross_entropy:
     case ONS_OPERATION_cross_entropy_with_grad:
         wrong = ons_xla_take_loss(frame, operands, axes, call);
+        break;
+    case ONS_OPERATION_kl_divergence:
+    case ONS_OPERATION_reverse_kl_divergence:
+    case ONS_OPERATION_js_divergence:
+        wrong = ons_xla_take_divergence(frame, operands, axes, call);
         break;
     default: wrong = take_arrays(frame, operands, axes, call);
     }

@@ -73,7 +73,9 @@ enum { PACK = 16 };
 static xla_error *run_problem(const xla_frame *frame, const ons_xla_call *call) {
     ons_plan plan;
     ons_loss_parts parts;
-    const bool is_loss = ons_operations[call->problem.operation].loss && !call->problem.logprob;
+    const ons_operation operation = call->problem.operation;
+    const bool is_loss =
+        ons_operations[operation].loss && !call->problem.logprob && !ons_is_divergence(operation);
     const ons_machine machine = ons_this_machine(call->threads);
     xla_memory_asked scratch = {
         .size = sizeof scratch, .context = frame->context, .alignment = PACK};

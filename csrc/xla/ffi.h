@@ -30,7 +30,7 @@ typedef struct {
     bool merges;
     ons_merging merging;
     ons_problem problem;
-    ons_loss terms;      /* of a loss */
+    ons_loss terms;      /* of a loss, or of a divergence: problem.loss points to it then */
     ons_logprob logprob; /* of log-probabilities: problem.logprob points to it */
     ons_method method;
     int threads;

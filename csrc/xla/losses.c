@@ -1,4 +1,4 @@
-/* losses.c - what a program of XLA says of a loss, or of log-probabilities. */
+/* losses.c - what a program of XLA says of a loss, of a divergence, or of log-probabilities. */
 #include "arrays.h"
 
 enum { NO_DIMENSION = -1 };
@@ -62,6 +62,51 @@ const char *ons_xla_take_loss(const xla_frame *frame, const xla_text *operands,
     terms->smoothing = *smoothing;
     terms->z_loss = *z_loss;
     return NULL;
+}
+
+/* ------- Divergences ------- */
+
+const char *ons_xla_take_divergence(const xla_frame *frame, const xla_text *operands,
+                                    const xla_array *axes, ons_xla_call *call) {
+    enum { LOGITS, OTHER, WHERE, SCALE, GIVEN, ARGUMENTS };
+    static const ons_role roles[] = {ONS_X, ONS_GRADIENT, ONS_WHERE, ONS_SCALE};
+    ons_problem *problem = &call->problem;
+    ons_loss *terms = &call->terms;
+    ons_operand *operand = problem->operand;
+    const xla_buffer *of[ARGUMENTS] = {NULL};
+    xla_buffer *const *results = frame->results.buffers;
+    const double *beta = ons_xla_scalar(frame, "beta", XLA_FLOAT64);
+    const char *wrong = ons_xla_find_arguments(frame, operands, "xgwsl", of);
+    if (wrong) return wrong;
+    if (!beta || !of[LOGITS] || !of[OTHER] || axes->length != 1 || frame->results.count < 1 ||
+        frame->results.count > 2)
+        return "an attribute, an array or the axis of the divergence is missing";
+    terms->gradient = frame->results.count == 2;
+    const xla_buffer *value = results[terms->gradient];
+    xla_shape shape = {0};
+    bool fits = ons_xla_take_shape(axes, of[LOGITS], value, false, &shape, problem) &&
+                is_of_rows(value, &shape, NO_DIMENSION);
+    operand[ONS_WHERE].dtype = ONS_BOOL;
+    operand[ONS_SCALE].dtype = ONS_FLOAT64;
+    for (int i = LOGITS; fits && i < GIVEN; i++)
+        fits = !of[i] ||
+               ons_xla_add_operand(roles[i], of[i], &shape, i == SCALE ? VALUE : ROW, 0, problem);
+    operand[ONS_Y] = operand[ONS_X];
+    if (fits && terms->gradient)
+        fits = ons_xla_add_operand(ONS_Y, results[0], &shape, ROW, 0, problem);
+    terms->in_double = operand[ONS_X].dtype == ONS_FLOAT64;
+    const int real = terms->in_double ? XLA_FLOAT64 : XLA_FLOAT32;
+    if (!fits || operand[ONS_GRADIENT].dtype != operand[ONS_X].dtype ||
+        operand[ONS_Y].dtype != operand[ONS_X].dtype || value->dtype != real ||
+        (of[GIVEN] && (of[GIVEN]->dtype != real || !is_of_rows(of[GIVEN], &shape, NO_DIMENSION))))
+        return misfit;
+    terms->given = of[GIVEN] ? of[GIVEN]->data : NULL;
+    terms->given_step = 1;
+    terms->loss = value->data;
+    terms->beta = *beta;
+    terms->share = 1.0;
+    problem->loss = terms;
+    return of[SCALE] ? ons_xla_widen_scale(of[SCALE], call) : NULL;
 }
 
 /* ------- Log-probabilities ------- */

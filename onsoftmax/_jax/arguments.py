@@ -105,12 +105,16 @@ def take(
     return *aligned(x, _of_all_dimensions(where, x), _of_all_dimensions(scale, x)), call
 
 
-def take_logits(logits: Array, axis: int, num_threads: int | None) -> tuple[Array, Call]:
-    """Logits as the operators take them. The call's dtype is the type of real numbers for each row."""
+def take_logits(
+    logits: Array, axis: int, num_threads: int | None, where: Any = None, scale: Any = 1.0
+) -> tuple[Array, Array | None, Array | None, Call]:
+    """Logits, a mask and a scale as the operators take them. The call's dtype is the type of real numbers for
+    each row."""
     if np.ndim(logits) == 0:
         raise ValueError("logits has shape (): expected at least one dimension")
-    x, _, _, call = take("logsumexp", logits, operator.index(axis), "auto", None, None, 1.0, num_threads)
-    return x, call._replace(dtype=jnp.dtype("float64" if x.dtype == np.float64 else "float32"))
+    *arrays, call = take("logsumexp", logits, operator.index(axis), "auto", None, where, scale, num_threads)
+    real = jnp.dtype("float64" if call.given == np.float64 else "float32")
+    return *arrays, call._replace(dtype=real)
 
 
 def check_shape(name: str, array: Array, expected: tuple[int, ...]) -> None:

@@ -108,7 +108,7 @@ def logprob(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """(logprob, entropy, lse, argmax, rank). What is not wanted is None."""
     refuse(None, stream)
-    x, call = take_logits(logits, axis, num_threads)
+    x, _, _, call = take_logits(logits, axis, num_threads)
     (place,) = call.axes
     rows = (*x.shape[:place], *x.shape[x.ndim + place + 1 :])
     index = jnp.asarray(_prepared("index", index, ("int64", "int32")))

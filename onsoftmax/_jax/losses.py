@@ -73,7 +73,7 @@ _rows.defvjp(_rows_forward, _rows_backward)
 def _take(terms: _Terms, logits: Any, target: Any) -> tuple[Loss, Array, Array, Array | None]:
     """The arguments as the calls take them."""
     refuse(None, terms.stream)
-    x, call = take_logits(logits, terms.axis, terms.num_threads)
+    x, _, _, call = take_logits(logits, terms.axis, terms.num_threads)
     (axis,) = call.axes
     target = jnp.expand_dims(jnp.asarray(_prepared("target", target, ("int64", "int32"))), axis)
     check_shape("target", target.squeeze(axis), (*x.shape[:axis], *x.shape[x.ndim + axis + 1 :]))

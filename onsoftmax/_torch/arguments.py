@@ -130,12 +130,41 @@ def call(
     if method != "auto":
         keywords["method"] = method
     axes = _axes(axis, x)
+    tensors, by = _where_and_scale(where, scale, x)
+    return CALLS[name](*arrays, axes, *tensors, **keywords, **by)
+
+
+def _where_and_scale(
+    where: Any, scale: Any, x: torch.Tensor
+) -> tuple[list[torch.Tensor | None], dict[str, float]]:
+    """The tensors that follow the axes, and the keyword for a scale that is a number."""
     tensors = [] if where is None else [as_tensor("where", where, x)]
     if not isinstance(scale, (int, float)):
-        tensors = [tensors[0] if tensors else None, as_tensor("scale", scale, x)]
-    elif scale is not ONE:
-        keywords["scale_by"] = _number(scale)
-    return CALLS[name](*arrays, axes, *tensors, **keywords)
+        return [tensors[0] if tensors else None, as_tensor("scale", scale, x)], {}
+    return tensors, {} if scale is ONE else {"scale_by": _number(scale)}
+
+
+def call_divergence(
+    name: str,
+    p_logits: Any,
+    q_logits: Any,
+    axis: int,
+    where: Any,
+    scale: Any,
+    stream: Any,
+    num_threads: int | None,
+    **terms: Any,
+) -> Any:
+    """Calls the operator of a divergence. One of the logits is a tensor."""
+    x = p_logits if isinstance(p_logits, torch.Tensor) else q_logits
+    check_tensor(x)
+    sides = as_tensor("p_logits", p_logits, x), as_tensor("q_logits", q_logits, x)
+    tensors, by = _where_and_scale(where, scale, x)
+    given = *sides, operator.index(axis), *tensors
+    terms |= _shared(stream, num_threads) | by
+    if name.endswith("_with_grad"):  # as in call_loss
+        return CALLS[name].operator(*given, **terms)
+    return CALLS[name](*given, **terms)
 
 
 def typed(dtype: Any) -> dict[str, torch.dtype]:

@@ -15,7 +15,7 @@ from .._libraries.torch import refuse_nested
 from .fakes import axes_from_end, axis_of_rows
 from .gradients import DIFFERENTIABLE, GRADIENTS, Call, again
 from .losses import IMPLEMENTATIONS, weights_of_rows
-from .operators import LIBRARY, NAMES, arrays_of, implementation
+from .operators import LIBRARY, NAMES, arrays_of, implementation, takes_scale
 
 # ---------------------------------------------------------------- vmap
 
@@ -34,11 +34,9 @@ def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         if ndim == 0:  # each row is one element
             values[first] = [-1]
             values[:first] = [x.unsqueeze(-1) if isinstance(x, Tensor) else x for x in values[:first]]
-        # to match the first array, a mapped value gets its missing axes after the mapped axis
         for place in range(first + 1, len(values)):
             if isinstance(values[place], Tensor):
-                lacking = values[0].ndim - values[place].ndim
-                values[place] = values[place][(slice(None), *(None,) * lacking)]
+                values[place] = _with_axes(values[place], values[0].ndim)
         results = call(*values, **keywords)
         if ndim == 0:
             several = isinstance(results, tuple)
@@ -122,8 +120,42 @@ def _vmap_of_logprob_backward(info: Any, in_dims: Any, *given: Any, **keywords: 
     return torch.ops.onsoftmax.logprob_backward(logits, index, together, *grads, axis, **keywords), 0
 
 
+def _vmap_of_divergence(name: str) -> Callable[..., Any]:
+    """The call for vmap: one call has the values of all rows, and each mapped element reduces its own."""
+    kind = name[:2]
+    first, call = arrays_of(name), getattr(torch.ops.onsoftmax, name).default
+
+    def run(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
+        size, reduction = info.batch_size, keywords.get("reduction", "none")
+        if name == f"{kind}_divergence_with_grad":
+            terms = {key: value for key, value in keywords.items() if key != "wrt"}
+            value, _ = _RULES[f"{kind}_divergence"](info, in_dims, *given, **terms)
+            of_value = torch.ones_like(value), *given
+            gradient, _ = _RULES[f"{kind}_divergence_backward"](info, (0, *in_dims), *of_value, **keywords)
+            return (value, gradient), (0, 0)
+        mapped = [
+            _mapped_first(x, dim, size) if isinstance(x, Tensor) else x
+            for x, dim in zip(given, in_dims, strict=True)
+        ]
+        arrays, others, logits = mapped[:first], mapped[first + 1 :], mapped[first - 1]
+        axis = axis_of_rows(given[first], logits.ndim - 1)
+        others = [None if x is None else _with_axes(x, logits.ndim) for x in others]
+        rows = [n for i, n in enumerate(logits.shape, -logits.ndim) if i != axis]
+        divisor = prod(rows[1:]) if reduction == "mean" else 1
+        if first == 3 and reduction != "none":
+            grad = arrays[0] / divisor if divisor > 1 else arrays[0]
+            arrays[0] = grad[(..., *(None,) * (len(rows) - 1))].expand(rows)
+        result = call(*arrays, axis, *others, **keywords | {"reduction": "none"})
+        if first == 2 and reduction != "none":
+            result = (_total(result, size) / divisor).to(result.dtype)
+        return result, 0
+
+    return run
+
+
 _RULES = {name: _vmap_of_loss(name) for name in IMPLEMENTATIONS if name.startswith("cross_entropy")}
 _RULES |= {"logprob": _vmap_of_logprob, "logprob_backward": _vmap_of_logprob_backward}
+_RULES |= {name: _vmap_of_divergence(name) for name in IMPLEMENTATIONS if takes_scale(name)}
 
 
 def _total(rows: Tensor, size: int) -> Tensor:
@@ -132,6 +164,11 @@ def _total(rows: Tensor, size: int) -> Tensor:
 
 def _mapped_first(array: Tensor, dim: int | None, size: int) -> Tensor:
     return array.expand(size, *array.shape) if dim is None else array.movedim(dim, 0)
+
+
+def _with_axes(mapped: Tensor, ndim: int) -> Tensor:
+    """A mask or a scale with `ndim` axes. Its missing axes follow the mapped axis."""
+    return mapped[(slice(None), *(None,) * (ndim - mapped.ndim))]
 
 
 # ---------------------------------------------------------------- autocast
@@ -172,7 +209,7 @@ class _Differentiable:
 
     def __init__(self, name: str) -> None:
         self.name, self.operator = name, getattr(torch.ops.onsoftmax, name).default
-        self.factor = "weight" if name in IMPLEMENTATIONS else "scale"
+        self.factor = "scale" if takes_scale(name) else "weight"
         self.place = arrays_of(name) + (2 if self.factor == "scale" else 1)
         self.widens = name in _WIDENED
         self.run, on_memory, below = self._runner(), implementation(name), self.below

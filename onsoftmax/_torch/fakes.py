@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from .._divergences import check_divergence
 from .._losses import check_kind, check_terms
 
 
@@ -246,6 +247,44 @@ def _of_logprob_backward(logits: Tensor, index: Tensor, moments: Tensor, *given:
     return logits.new_empty(logits.shape, dtype=_float_type(logits, None))
 
 
+def _check_divergence(
+    p_logits: Tensor,
+    q_logits: Tensor,
+    axis: int,
+    *others: Tensor | None,
+    grad: Tensor | None = None,
+    **terms: Any,
+) -> Tensor:
+    """Checks a call of a divergence as the core does. Returns the value."""
+    reduction = terms.get("reduction", "none")
+    check_divergence(reduction, terms.get("wrt", "p"), terms.get("beta"))
+    place = axis_of_rows(axis, p_logits.ndim) % p_logits.ndim
+    _check_shape("the other logits", q_logits, p_logits.shape)
+    types = [_name_of(x) if x.dtype.is_floating_point else None for x in (p_logits, q_logits)]
+    if types[0] != types[1]:
+        raise TypeError(
+            f"one array of logits has dtype {_name_of(p_logits)}, the other has {_name_of(q_logits)}: "
+            "expected the same dtype"
+        )
+    _check(p_logits, [axis], others)
+    _check_devices(p_logits, **{"the other logits": q_logits, "grad_value": grad})
+    rows = [*p_logits.shape[:place], *p_logits.shape[place + 1 :]]
+    if grad is not None:
+        check_kind("grad_value", _name_of(grad), False)
+        _check_shape("grad_value", grad, rows if grad.ndim else [])
+    dtype = torch.float64 if _float_type(p_logits, None) == torch.float64 else torch.float32
+    return p_logits.new_empty(rows if reduction == "none" else [], dtype=dtype)
+
+
+def _of_divergence_with_grad(p_logits: Tensor, *given: Any, **terms: Any) -> tuple[Tensor, Tensor]:
+    value = _check_divergence(p_logits, *given, **terms)
+    return value, p_logits.new_empty(p_logits.shape, dtype=_float_type(p_logits, None))
+
+
+def _of_divergence_backward(grad: Tensor, *given: Any, **terms: Any) -> Tensor:
+    return _of_divergence_with_grad(*given, grad=grad, **terms)[1]
+
+
 FAKES: dict[str, Callable[..., Any]] = {
     "softmax": _of_rows,
     "log_softmax": _of_rows,
@@ -259,3 +298,9 @@ FAKES: dict[str, Callable[..., Any]] = {
     "logprob": _of_logprob,
     "logprob_backward": _of_logprob_backward,
 }
+for _kind in ("kl", "js"):
+    FAKES |= {
+        f"{_kind}_divergence": _check_divergence,
+        f"{_kind}_divergence_with_grad": _of_divergence_with_grad,
+        f"{_kind}_divergence_backward": _of_divergence_backward,
+    }

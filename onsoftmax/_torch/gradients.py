@@ -7,11 +7,13 @@ csrc/op/*_backward.h.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._divergences import BETA
 from .._libraries.torch import FOR_GRADIENT
 from .losses import weights_of_rows
 
@@ -29,6 +31,7 @@ class Call:
         saved = ctx.saved_tensors
         self.arrays, self.others = saved[:arrays], saved[arrays:]
         self.where, self.scale = (*self.others, None, None)[:2]
+        self.needs = ctx.needs_input_grad[1:]  # of the arrays, first
         self.nones = (None,) * (1 + len(saved) - arrays)  # the gradients of axes, mask and scale
 
     def again(self, name: str, *arrays: Tensor, dtype: torch.dtype | None = None) -> Any:
@@ -39,9 +42,10 @@ class Call:
             same["method"] = "invariant"
         return again[name](*arrays, self.axes, self.where, self.scale, dtype=dtype, **same)
 
-    def of_loss(self, name: str, *arrays: Tensor) -> Any:
-        """Calls an operator of a loss with the call's terms. `others` has the weights of the classes."""
-        return again[name](*arrays, self.axes, *self.others, **self.keywords)
+    def of_loss(self, name: str, *arrays: Tensor, **terms: Any) -> Any:
+        """Calls an operator of a loss or a divergence with the call's terms and `terms`. `others` has the
+        weights of the classes, or the mask and the scale."""
+        return again[name](*arrays, self.axes, *self.others, **self.keywords | terms)
 
     def scaled(self, x: Tensor) -> Tensor:
         factor = self.keywords.get("scale_by") if self.scale is None else self.scale
@@ -163,8 +167,8 @@ def _of_loss_gradient(call: Call, change: Tensor) -> Any:
     g = grad.to(dtype) / (own.sum() if reduction == "mean" else 1)
     v = change.to(dtype)
     # for g: the sum of v times the gradient of each loss
-    call.keywords = terms | {"reduction": "none"}
-    of_rows = call.of_loss("cross_entropy_backward", torch.ones_like(own), logits, target).to(dtype)
+    ones = torch.ones_like(own)
+    of_rows = call.of_loss("cross_entropy_backward", ones, logits, target, reduction="none").to(dtype)
     for_g = (of_rows * v).sum(axis)
     if reduction != "none":
         for_g = for_g.sum() / (own.sum() if reduction == "mean" else 1)
@@ -213,6 +217,72 @@ def _of_logprob_gradient(call: Call, change: Tensor) -> Any:
     return for_x.movedim(-1, axis).to(logits.dtype), None, None, *for_given, *call.nones
 
 
+def _of_divergence(kind: str) -> Callable[..., Any]:
+    def backward(call: Call, grad: Tensor) -> Any:
+        sides = (
+            call.of_loss(f"{kind}_divergence_backward", grad, *call.arrays, wrt=side) if needed else None
+            for side, needed in zip("pq", call.needs, strict=False)
+        )
+        return *sides, *call.nones
+
+    return backward
+
+
+def _of_divergence_gradient(kind: str) -> Callable[..., Any]:
+    """A row's gradient for one side is g s share m (a - sum(m a)), with m the probabilities of this side, n
+    those of the other side, and a = log(m / r). For KL, share is 1 and r is n. For JS, share is beta or
+    1 - beta, and r is share m + (1 - share) n. The gradient of KL for q is g s (q - p)."""
+
+    def backward(call: Call, change: Tensor) -> Any:
+        grad, *logits = call.arrays
+        axis, dtype, terms = call.axes, wide(change.dtype), call.keywords
+        wrt, reduction = terms.get("wrt", "p"), terms.get("reduction", "none")
+        rows = list(change.shape)
+        del rows[axis]
+        divisor = prod(rows) if reduction == "mean" else 1
+        v = call.allowed(change.to(dtype))
+        # for g: the sum of v times the gradient of each value
+        of_rows = call.of_loss(
+            f"{kind}_divergence_backward", grad.new_ones(rows), *logits, reduction="none"
+        ).to(dtype)
+        for_g = (of_rows * v).sum(axis)
+        g = grad.to(dtype)
+        if reduction == "none":
+            g = g.unsqueeze(axis)
+        else:
+            for_g, g = for_g.sum() / divisor, g / divisor
+        # for the logits, in the order of this side and the other side
+        call.axes = [axis]
+        logs = [
+            call.allowed(call.again("log_softmax", x, dtype=dtype))
+            for x in (logits if wrt == "p" else logits[::-1])
+        ]
+        m, n = (call.allowed(log.exp()) for log in logs)
+
+        def of_softmax(p: Tensor, k: Tensor) -> Tensor:
+            return p * (k - call.total(p * k))
+
+        if kind == "kl" and wrt == "q":
+            sides = of_softmax(m, v), -of_softmax(n, v)
+        else:
+            beta = terms.get("beta", BETA)
+            share = 1 if kind == "kl" else beta if wrt == "p" else 1 - beta
+            log_r = logs[1] if kind == "kl" else (share * m + (1 - share) * n).log()
+            a = (logs[0] - log_r).masked_fill(m == 0, 0)
+            u = v - call.total(m * v)
+            c = m * u
+            own = m * (u * (a - call.total(m * a)) - call.total(c * a)) + c
+            if kind == "kl":
+                sides = own, -c
+            else:
+                k = (m / log_r.exp()).masked_fill(m == 0, 0) * u
+                sides = share * (own - share * of_softmax(m, k)), -share * (1 - share) * of_softmax(n, k)
+        own, other = (call.scaled(call.scaled(g * side)).to(change.dtype) for side in sides)
+        return for_g.to(grad.dtype), *((own, other) if wrt == "p" else (other, own)), *call.nones
+
+    return backward
+
+
 GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "softmax": (_result, _of_rows("softmax_backward")),
     "log_softmax": (_result, _of_rows("log_softmax_backward")),
@@ -226,5 +296,11 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "logprob": (_arrays_and_moments, _of_logprob),
     "logprob_backward": (_arrays, _of_logprob_gradient),
 }
+for _kind in ("kl", "js"):
+    GRADIENTS |= {
+        f"{_kind}_divergence": (_arrays, _of_divergence(_kind)),
+        f"{_kind}_divergence_with_grad": (_none, _none),
+        f"{_kind}_divergence_backward": (_arrays, _of_divergence_gradient(_kind)),
+    }
 # The number of results that gradients flow through: the first ones. 1 for all other operators.
 DIFFERENTIABLE = {"logprob": 3}

@@ -1,14 +1,17 @@
-"""The losses and logprob: what their operators run, and the step that writes a gradient over the logits."""
+"""The losses, logprob and the divergences: what their operators run, and the step that writes a gradient over
+the logits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import _core
+from .._divergences import BETA, divergence
 from .._libraries.torch import in_mode, is_plain, is_watched
 from .._losses import _prepared, _Terms
 
@@ -96,6 +99,38 @@ def _logprob_backward(
     return gradient
 
 
+def factor(scale: Tensor | None, scale_by: float | None) -> Tensor | float:
+    if scale is not None:
+        return scale
+    return 1.0 if scale_by is None else scale_by
+
+
+def _divergence_with_grad(
+    p_logits: Tensor,
+    q_logits: Tensor,
+    axis: int,
+    where: Tensor | None = None,
+    scale: Tensor | None = None,
+    *,
+    scale_by: float | None = None,
+    grad_out: bool | None = True,
+    **terms: Any,
+) -> Any:
+    of_logits = factor(scale, scale_by)
+    found = divergence(p_logits, q_logits, axis, where=where, scale=of_logits, grad_out=grad_out, **terms)
+    return found if isinstance(found, tuple) else NotImplemented
+
+
+def _divergence(*given: Any, **terms: Any) -> Any:
+    found = _divergence_with_grad(*given, grad_out=None, **terms)
+    return found if found is NotImplemented else found[0]
+
+
+def _divergence_backward(grad: Tensor, *given: Any, **terms: Any) -> Any:
+    found = _divergence_with_grad(*given, grad_value=grad, **terms)
+    return found if found is NotImplemented else found[1]
+
+
 # The operators on plain tensors that need no gradient. NotImplemented for other tensors.
 IMPLEMENTATIONS = {
     "cross_entropy": _of_plain(_loss),
@@ -103,6 +138,12 @@ IMPLEMENTATIONS = {
     "cross_entropy_backward": _of_plain(_backward),
     "logprob": _of_plain(_logprob),
     "logprob_backward": _of_plain(_logprob_backward),
+    "kl_divergence": _of_plain(_divergence),
+    "kl_divergence_with_grad": _of_plain(_divergence_with_grad),
+    "kl_divergence_backward": _of_plain(_divergence_backward),
+    "js_divergence": _of_plain(partial(_divergence, beta=BETA)),
+    "js_divergence_with_grad": _of_plain(partial(_divergence_with_grad, beta=BETA)),
+    "js_divergence_backward": _of_plain(partial(_divergence_backward, beta=BETA)),
 }
 
 

@@ -1,10 +1,10 @@
 """The operators torch.ops.onsoftmax.*: their schemas, and what runs.
 
-An operator takes the arguments of the function with its name, with two differences. The axes are a list. The
-scale is a tensor, `scale`, or a number, `scale_by`. `scale_by` is a Scalar, None by default, so that
-torch.compile need not look at its value. The losses and logprob have one axis, and losses.py has what they
-run. gradients.py has the derivatives of the operators. fakes.py has their results without values. calls.py
-has the calls by autograd and the transforms.
+An operator takes the arguments of the function with its name, with two differences. The axes are a list.
+The scale is a tensor, `scale`, or a number, `scale_by`. `scale_by` is a Scalar, None by default, so that
+torch.compile need not look at its value. The losses, logprob and the divergences have one axis, and
+losses.py has what they run. gradients.py has the derivatives of the operators. fakes.py has their results
+without values. calls.py has the calls by autograd and the transforms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import _core
 from .._libraries.torch import in_mode
 from .fakes import FAKES
-from .losses import IMPLEMENTATIONS
+from .losses import IMPLEMENTATIONS, factor
 
 try:
     LIBRARY = Library("onsoftmax", "DEF")
@@ -40,6 +40,10 @@ _TERMS = (
 )
 _WANTED = "bool entropy=False, bool argmax=False, bool rank=False"
 _RESULTS = "Tensor logprob, Tensor entropy, Tensor lse, Tensor argmax, Tensor rank, Tensor moments"
+_SIDES = f"Tensor p_logits, Tensor q_logits, int axis, {_TENSORS}"
+_OF_SIDES = f"str reduction='none', Scalar? scale_by=None, {_THREADS}"
+_OF_SIDE = f"str wrt='p', {_OF_SIDES}"
+_BETA = "Scalar beta=0.5"
 _GIVEN = "Tensor moments, Tensor? grad_logprob, Tensor? grad_entropy, Tensor? grad_lse"
 _SCHEMAS = {
     "softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
@@ -53,6 +57,12 @@ _SCHEMAS = {
     "cross_entropy_backward": f"(Tensor grad, Tensor logits, Tensor target, {_TERMS}) -> Tensor",
     "logprob": f"(Tensor logits, Tensor index, int axis, *, {_WANTED}, {_THREADS}) -> ({_RESULTS})",
     "logprob_backward": f"(Tensor logits, Tensor index, {_GIVEN}, int axis, *, {_THREADS}) -> Tensor",
+    "kl_divergence": f"({_SIDES}, *, {_OF_SIDES}) -> Tensor",
+    "kl_divergence_with_grad": f"({_SIDES}, *, {_OF_SIDE}) -> (Tensor, Tensor)",
+    "kl_divergence_backward": f"(Tensor grad, {_SIDES}, *, {_OF_SIDE}) -> Tensor",
+    "js_divergence": f"({_SIDES}, *, {_BETA}, {_OF_SIDES}) -> Tensor",
+    "js_divergence_with_grad": f"({_SIDES}, *, {_BETA}, {_OF_SIDE}) -> (Tensor, Tensor)",
+    "js_divergence_backward": f"(Tensor grad, {_SIDES}, *, {_BETA}, {_OF_SIDE}) -> Tensor",
 }
 NAMES = tuple(_SCHEMAS)
 for _name, _schema in _SCHEMAS.items():
@@ -64,13 +74,12 @@ def arrays_of(name: str) -> int:
     return _SCHEMAS[name].partition(" ax")[0].count(",")
 
 
+def takes_scale(name: str) -> bool:
+    """Whether a mask and a scale follow the axes."""
+    return _TENSORS in _SCHEMAS[name]
+
+
 # ---------------------------------------------------------------- what runs
-
-
-def _factor(scale: Tensor | None, scale_by: float | None) -> Tensor | float:
-    if scale is not None:
-        return scale
-    return 1.0 if scale_by is None else scale_by
 
 
 def implementation(name: str) -> Callable[..., Any]:
@@ -90,7 +99,7 @@ def implementation(name: str) -> Callable[..., Any]:
     ) -> Any:
         if where is None and scale is None and scale_by is None:  # takes half the time
             return function(x, tuple(axes), **keywords)
-        return function(x, tuple(axes), where=where, scale=_factor(scale, scale_by), **keywords)
+        return function(x, tuple(axes), where=where, scale=factor(scale, scale_by), **keywords)
 
     def of_two(
         first: Tensor,
@@ -102,8 +111,8 @@ def implementation(name: str) -> Callable[..., Any]:
         scale_by: float | None = None,
         **keywords: Any,
     ) -> Any:
-        factor = _factor(scale, scale_by)
-        return function(first, second, tuple(axes), where=where, scale=factor, **keywords)
+        of_rows = factor(scale, scale_by)
+        return function(first, second, tuple(axes), where=where, scale=of_rows, **keywords)
 
     return of_one if arrays_of(name) == 1 else of_two
 

@@ -85,6 +85,11 @@ assert_type(ons.cross_entropy(single, counts), NDArray[np.float32] | Any)
 loss, gradient = ons.cross_entropy_with_grad(tensor, tensor, weight=tensor, grad_out=tensor)
 assert_type(gradient, Tensor)
 loss, gradient, lse = ons.cross_entropy_with_grad([[1.0, 2.0]], [0], return_lse=True)
+assert_type(ons.kl_divergence(tensor, tensor, reduction="mean"), Tensor | Any)
+assert_type(ons.js_divergence(single, single, beta=0.1, where=mask), NDArray[np.float32] | Any)
+value, gradient = ons.kl_divergence_with_grad(tensor, tensor, wrt="q", grad_out=tensor)
+assert_type(gradient, Tensor)
+value, of_list = ons.js_divergence_with_grad([[1.0, 2.0]], single)
 
 assert_type(ons.softmax_topk(single, 2).values, NDArray[np.float32])
 assert_type(ons.softmax_topk(single, 2).indices, NDArray[np.int64])
@@ -132,5 +137,7 @@ ons.softmax_topk(single)  # type: ignore[call-overload]  # pyright: ignore[repor
 ons.plan((3, 4), operation="topk")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 ons.explain([1, 2], operation="normalizer")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 ons.cross_entropy(single, counts, reduction="avg")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.kl_divergence(single, single, reduction="avg")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.js_divergence_with_grad(single, single, wrt="r")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 ons.cross_entropy("abc", counts)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
 ons.explain([1, 2], method="auto")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,5 +1,6 @@
 """The checks of torch/test_torch_operators.py on the CPU, and of gpu/test_torch_operators.py on a GPU."""
 
+import functools
 import warnings
 from math import prod
 
@@ -59,6 +60,18 @@ def real(found):
     return tuple(x for x in (*found[:3], values) if x is not None)
 
 
+def divergence_terms(shape, device, axis=-1):
+    """For each form of a call: its name, the function and the keywords."""
+    shape = list(shape)
+    where = mask(shape, device)
+    shape[axis] = 1
+    scale = torch.linspace(0.5, 2, prod(shape), device=device, dtype=torch.float64).view(shape)
+    yield "kl", ons.kl_divergence, {}
+    yield "kl of all", ons.kl_divergence, {"where": where, "scale": 0.5, "reduction": "mean"}
+    yield "js", ons.js_divergence, {"scale": scale, "reduction": "sum"}
+    yield "js of all", ons.js_divergence, {"where": where, "scale": 2, "beta": 0.2}
+
+
 def cases(device):
     """For each function: a name, a call on tensors that gradients flow to, and the tensors."""
     x, column = rows((3, 4, 5), device), torch.tensor([[[0.5]], [[2.0]], [[-1.0]]], device=device)
@@ -100,6 +113,10 @@ def cases(device):
             yield f"loss, {label} @{axis}", lambda t, g=target, k=given: ons.cross_entropy(t, g, **k), (x,)
     for label, index, keywords in logprob_arguments(x.shape, device):
         yield f"logprob {label}", lambda t, i=index, k=keywords: real(ons.logprob(t, i, **k)), (x,)
+    other = rows((3, 4, 5), device, 1)
+    for axis in (-1, 0):
+        for label, function, keywords in divergence_terms(x.shape, device, axis):
+            yield f"{label} @{axis}", lambda t, o, f=function, k=keywords, a=axis: f(t, o, a, **k), (x, other)
     for keywords in ({}, {"log": True}, {"axis": 0}, {"where": where, "scale": 2}, {"sorted": False}):
         yield f"topk {keywords}", lambda t, k=keywords: ons.softmax_topk(t, 2, **k).values, (x,)
     yield "topk 0-d", lambda t: ons.softmax_topk(t, 1).values, (rows((), device),)
@@ -112,7 +129,7 @@ def check_gradients(device):
         assert torch.autograd.gradcheck(call, given), name
         assert torch.autograd.gradgradcheck(call, given), name
         count += 1
-    assert count == 60
+    assert count == 68
 
 
 def check_operators(device):
@@ -158,6 +175,20 @@ def check_operators(device):
             grads = (each.requires_grad_() if each.numel() else None for each in (chosen, slope, lse))
             torch.library.opcheck(OPS.logprob_backward.default, (x, index, moments, *grads, axis))
     torch.library.opcheck(OPS.logprob.default, (narrow, index, axis), wanted)
+    other = rows((3, 4, 5), device, 1)
+    for kind, reduction in (("kl", "none"), ("js", "mean")):
+        by_side, keywords = getattr(OPS, f"{kind}_divergence_backward").default, {"reduction": reduction}
+        value = getattr(OPS, f"{kind}_divergence")(x, other, 1, **keywords).detach().requires_grad_()
+        for suffix in ("", "_with_grad"):
+            operator = getattr(OPS, f"{kind}_divergence{suffix}").default
+            given = (x, other) if suffix == "" else (x.detach(), other.detach())
+            torch.library.opcheck(operator, (*given, 1), keywords)
+            torch.library.opcheck(operator, (narrow, narrow.neg(), 0, where[0]), {"scale_by": 0.5})
+        for wrt in ("p", "q"):
+            torch.library.opcheck(by_side, (value, x, other, 1), {"wrt": wrt, **keywords})
+            torch.library.opcheck(
+                by_side, (value, x, other, 1, where, scale[:, :1]), {"wrt": wrt, **keywords}
+            )
 
 
 # For each of torch's operators: our call with the arguments of torch's own tests.
@@ -257,6 +288,7 @@ def check_transforms(device):
     check_mapped_edges(device)
     check_mapped_losses(device)
     check_mapped_logprob(device)
+    check_mapped_divergences(device)
     x, where = rows((4, 3, 5), device).detach(), mask((4, 3, 5), device)
     for function, expected in ((ons.softmax, torch.softmax), (ons.log_softmax, torch.log_softmax)):
         for axis in (-1, 0, -2):
@@ -387,6 +419,41 @@ def check_mapped_logprob(device):
     torch.testing.assert_close(mapped, torch.func.grad(lambda t: ons.logprob(t, target).sum())(x[0]))
 
 
+def check_mapped_divergences(device):
+    """Each mapped element is reduced by itself. The results, and first and second derivatives, are like a
+    loop's."""
+    x, y = (rows((3, 4, 5), device, seed).detach() for seed in (0, 1))
+    where, of_all = mask((3, 4, 5), device), torch.linspace(0.5, 2, 3, device=device)
+
+    def derivatives(x, y, where, scale, call, **keywords):
+        keywords |= {"where": where, "scale": scale}
+        value = lambda *sides: call(*sides, **keywords).square().sum()  # noqa: E731
+        first = torch.func.grad(value, (0, 1))
+        with_grad = getattr(ons, f"{call.__name__}_with_grad")
+        results = [part for wrt in ("p", "q") for part in with_grad(x, y, wrt=wrt, **keywords)]
+        return (
+            call(x, y, **keywords),
+            *results,
+            *first(x, y),
+            *sum(torch.func.jacrev(first, (0, 1))(x, y), ()),
+        )
+
+    for _, function, keywords in divergence_terms((4, 5), device):
+        terms = {key: value for key, value in keywords.items() if key not in ("where", "scale")}
+        call = functools.partial(derivatives, call=function, **terms)
+        for places, given in (
+            ((0, 0, None, None), (x, y, None, 0.5)),
+            ((1, None, None, None), (x.movedim(0, 1), y[0], where[0], 1.0)),
+            ((None, 0, 0, 0), (x[0], y, where, of_all)),
+            ((0, 2, 0, 0), (x, y.movedim(0, 2), where[:, 0], of_all[:, None, None])),
+        ):
+            mapped = torch.vmap(call, places)(*given)
+            for i in range(3):
+                mine = (g if dim is None else g.select(dim, i) for g, dim in zip(given, places, strict=True))
+                for part, alone in zip(mapped, call(*mine), strict=True):
+                    torch.testing.assert_close(part[i], alone)
+
+
 def loss(x, where, target):
     """A loss of every function. No result is a sum of rounding errors."""
     y = ons.softmax(x) * ons.softmax(x, 0, scale=0.5, where=where)
@@ -397,6 +464,8 @@ def loss(x, where, target):
     mean, lse = ons.cross_entropy(x, target.squeeze(-1), weight=x.detach()[0].abs(), return_lse=True)
     policy = ons.logprob(x, target.squeeze(-1), entropy=True, rank=True)
     kept = losses.sum(), mean, lse.square().mean(), policy.logprob.mean(), policy.entropy.square().mean()
+    distances = ons.kl_divergence(x, x * 0.5, reduction="mean"), ons.js_divergence(x, -x.detach(), beta=0.1)
+    kept += distances[0], distances[1].square().sum(), ons.kl_divergence(x, y, 0, where=where).mean()
     return y.sum(), nll, largest.mean(), ons.logsumexp(x, keepdims=True).square().mean(), *kept
 
 

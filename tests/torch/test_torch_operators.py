@@ -211,13 +211,13 @@ def test_modes():
         ons.log_softmax(leaf).backward(ones)
         ons.softmax_topk(x, 2), ons.normalizer(x), ons.softmax_topk(x, 2, return_normalizer=True)
         for t in (x, leaf):
-            ons.cross_entropy(t, target), ons.logprob(t, target, entropy=True)
+            ons.cross_entropy(t, target), ons.logprob(t, target, entropy=True), ons.kl_divergence(x, t)
     assert [name for name in seen if name != "detach"] == [
         "softmax",
         "log_softmax",
         "log_softmax_backward",
         "softmax_topk",
-        *(2 * ["cross_entropy", "logprob"]),
+        *(2 * ["cross_entropy", "logprob", "kl_divergence"]),
     ]
     assert torch.equal(y, ons.softmax(x, where=where))
     for above_autograd in (False, True):
@@ -243,8 +243,10 @@ def test_symbolic_trace():
     assert "log_softmax" in traced.code and torch.equal(traced(x), layers(x))
     traced = torch.fx.symbolic_trace(lambda x, target: ons.cross_entropy(x, target))
     assert torch.equal(traced(x, [0, 1, 2]), ons.cross_entropy(x, [0, 1, 2]))
+    traced = torch.fx.symbolic_trace(lambda other: ons.js_divergence(x, other, scale=0.5))
+    assert torch.equal(traced(2 * x), ons.js_divergence(x, 2 * x, scale=0.5))
     traced = torch.fx.symbolic_trace(lambda x, index: ons.logprob(x, index, lse=True).lse)
-    assert torch.equal(traced(x, [0, 1, 2]), ons.logsumexp(x))
+    assert torch.equal(traced(x, [0, 1, 2]), ons.logprob(x, [0, 1, 2], lse=True).lse)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
@@ -261,6 +263,8 @@ def test_jit_trace():
         lambda t: ons.softmax_backward(t, t.exp()),
         lambda t: ons.cross_entropy(t, t.argmin(-1), z_loss=0.1),
         lambda t: ons.logprob(t, t.argmin(-1), entropy=True, rank=True)[:2],
+        lambda t: ons.kl_divergence(t, t.neg(), scale=t.detach()[:, :1].abs()),
+        lambda t: ons.js_divergence_with_grad(t.detach(), t.detach().neg(), beta=0.1, where=t > -1),
         lambda t: ons.softmax(t, where=t > 0, scale=t.detach()[:, :1]),
         lambda t: ons.softmax(t, out=torch.empty_like(t)),
         torch.vmap(ons.log_softmax),
@@ -325,6 +329,11 @@ def test_tensors_without_values_are_checked():
             (ValueError, "2 elements of each row", lambda x: ons.logprob(x, x[:, :2].int(), rank=True)),
             (ValueError, "0 elements of each row", lambda x: ons.logprob(x, x[:, :0].int())),
             (TypeError, "expected the indices of elements", lambda x: ons.logprob(x, x[:, 0])),
+            (ValueError, "the other logits has shape", lambda x: ons.kl_divergence(x, x[:, :3])),
+            (TypeError, "float32, the other has float64", lambda x: ons.js_divergence(x, x.double())),
+            (ValueError, "where has shape", lambda x: ons.js_divergence(x, x, where=x[:, :3] > 0)),
+            (ValueError, "wrt is 'x'", lambda x: ons.kl_divergence_with_grad(x, x, wrt="x")),
+            (ValueError, "beta is 1", lambda x: ons.js_divergence(x, x, beta=1)),
             (ValueError, "z_loss is inf", lambda x: ons.cross_entropy(x, x[0].int(), 0, z_loss=math.inf)),
         ],
     )
