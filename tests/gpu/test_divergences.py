@@ -1,4 +1,4 @@
-"""kl_divergence and js_divergence on a GPU: exact results from every kernel and layout, in place, edges, streams."""
+"""kl_divergence and js_divergence on a GPU: exact results from every kernel and layout, edges, streams."""
 
 import divergence_checks
 import numpy as np
@@ -167,7 +167,10 @@ def test_the_same_bits_in_any_batch(rng):
             x, y = random_rows(rng, torch.bfloat16, 65, N, "plain")
             pitched = [torch.nn.functional.pad(one, (0, 3))[:, :N] for one in (x, y)]
             many = call(ons, "kl", x, y, "q")
-            for some in (call(ons, "kl", x[7:8], y[7:8], "q"), [a[7:8] for a in call(ons, "kl", *pitched, "q")]):
+            for some in (
+                call(ons, "kl", x[7:8], y[7:8], "q"),
+                [a[7:8] for a in call(ons, "kl", *pitched, "q")],
+            ):
                 assert torch.equal(some[0], many[0][7:8]) and torch.equal(some[1], many[1][7:8])
     finally:
         ons.set_batch_invariant(before)

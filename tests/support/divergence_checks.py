@@ -1,5 +1,5 @@
-"""The exact divergences and their gradients, and a comparison with them, for tests on the CPU and on a GPU. As a
-program it checks random divergences on the instruction set of ONSOFTMAX_ISA."""
+"""The exact divergences and their gradients, and a comparison with them, for tests on the CPU and on a GPU.
+As a program it checks random divergences on the instruction set of ONSOFTMAX_ISA."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ KINDS = ("kl", "js")
 
 
 class Expected(NamedTuple):
-    """The value of each row, the gradient of each value, and for both results the size of the largest term."""
+    """The value of each row, the gradient of each value, and the sizes of the largest terms of both."""
 
     values: np.ndarray
     gradient: np.ndarray
@@ -153,8 +153,9 @@ def check_random(ons, rng, dtype, shape):
 
 
 if __name__ == "__main__":
-    import onsoftmax as ons
     from support import BFLOAT16, DTYPES
+
+    import onsoftmax as ons
 
     rng = np.random.default_rng(7)
     for i in range(600):
