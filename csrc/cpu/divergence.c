@@ -10,9 +10,9 @@
 #include "../api/loss.h"
 #include "../api/onsoftmax.h"
 
-/* What a thread keeps of a piece, in the compute type. With reverse_kl_divergence p and q change
- * places: KL_P is the softmax of the row that the terms are weighted with. */
-typedef enum { KL_P, LOG_P, LOG_Q, KL_Q, ARRAYS } array;
+/* The arrays of a thread's piece, in the compute type. P is the softmax that the terms are weighted
+ * with: in reverse_kl_divergence, the softmax of ONS_GRADIENT. */
+typedef enum { P, LOG_P, LOG_Q, Q, ARRAYS } array;
 
 /* About the bytes of a thread's scratch, if rows are short. */
 enum { PIECE_BYTES = 1 << 18 };
@@ -181,16 +181,16 @@ static void finish_row(const divergences *of, int worker, int64_t i, int64_t row
         at[which] = array_of(of, worker, (array)which) + i * row_bytes(of);
     double of_p = 0.0, by = loss->share * scale_of(of->problem, row);
     const double value =
-        js ? OF_TYPE(wide, js, at[KL_P], at[LOG_P], at[LOG_Q], at[KL_Q], loss->beta, &of_p, N)
-           : OF_TYPE(wide, kl, at[KL_P], at[LOG_P], at[LOG_Q], N);
+        js ? OF_TYPE(wide, js, at[P], at[LOG_P], at[LOG_Q], at[Q], loss->beta, &of_p, N)
+           : OF_TYPE(wide, kl, at[P], at[LOG_P], at[LOG_Q], N);
     ons_set_real(loss, loss->loss, row, value);
     if (!loss->gradient) return;
     if (loss->given) by *= ons_real_at(loss, loss->given, row * loss->given_step);
     if (operation == ONS_OPERATION_reverse_kl_divergence) {
-        OF_TYPE(wide, difference, gradient = at[KL_Q], at[KL_P], by, N);
+        OF_TYPE(wide, difference, gradient = at[Q], at[P], by, N);
     } else {
         gradient = at[LOG_P];
-        OF_TYPE(wide, gradient, gradient, js ? NULL : at[LOG_Q], at[KL_P], js ? of_p : value,
+        OF_TYPE(wide, gradient, gradient, js ? NULL : at[LOG_Q], at[P], js ? of_p : value,
                 js ? by * loss->beta : by, N);
     }
     store(of, row, gradient);
@@ -209,11 +209,11 @@ static void finish_rows(void *context, int worker, int64_t begin, int64_t end) {
         if (rows > of->piece) rows = of->piece;
         if (rows > end - row) rows = end - row;
         if (of->plan->N > 0) {
-            fill(of, ONS_OPERATION_softmax, of_p, row, rows, array_of(of, worker, KL_P));
+            fill(of, ONS_OPERATION_softmax, of_p, row, rows, array_of(of, worker, P));
             fill(of, ONS_OPERATION_log_softmax, of_p, row, rows, array_of(of, worker, LOG_P));
             fill(of, ONS_OPERATION_log_softmax, of_q, row, rows, array_of(of, worker, LOG_Q));
             if (js || (reverse && problem->loss->gradient))
-                fill(of, ONS_OPERATION_softmax, of_q, row, rows, array_of(of, worker, KL_Q));
+                fill(of, ONS_OPERATION_softmax, of_q, row, rows, array_of(of, worker, Q));
         }
         for (int64_t i = 0; i < rows; i++) finish_row(of, worker, i, row + i);
     }

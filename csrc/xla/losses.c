@@ -1,4 +1,4 @@
-/* losses.c - what a program of XLA says of a loss, of a divergence, or of log-probabilities. */
+/* losses.c - the calls of losses, divergences and log-probabilities in a program of XLA. */
 #include "arrays.h"
 
 enum { NO_DIMENSION = -1 };

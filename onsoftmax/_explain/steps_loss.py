@@ -1,6 +1,6 @@
 """The steps of the losses and of logprob, after the pair (m, d) of the row.
 
-The formulas are those of csrc/api/loss.h and csrc/api/logprob.h.
+The formulas are from csrc/api/loss.h and csrc/api/logprob.h.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _vmap_of_loss(name: str) -> Callable[..., Any]:
-    """The call for vmap: one call has the losses of all rows, and each mapped element reduces its own."""
+    """The rule for vmap. One call computes the losses of all rows. Each mapped element then reduces its own
+    losses."""
     first, call = arrays_of(name), getattr(torch.ops.onsoftmax, name).default
 
     def one_by_one(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
@@ -121,7 +122,8 @@ def _vmap_of_logprob_backward(info: Any, in_dims: Any, *given: Any, **keywords: 
 
 
 def _vmap_of_divergence(name: str) -> Callable[..., Any]:
-    """The call for vmap: one call has the values of all rows, and each mapped element reduces its own."""
+    """The rule for vmap. One call computes the values of all rows. Each mapped element then reduces its own
+    values."""
     kind = name[:2]
     first, call = arrays_of(name), getattr(torch.ops.onsoftmax, name).default
 

@@ -229,9 +229,9 @@ def _of_divergence(kind: str) -> Callable[..., Any]:
 
 
 def _of_divergence_gradient(kind: str) -> Callable[..., Any]:
-    """A row's gradient for one side is g s share m (a - sum(m a)), with m the probabilities of this side, n
-    those of the other side, and a = log(m / r). For KL, share is 1 and r is n. For JS, share is beta or
-    1 - beta, and r is share m + (1 - share) n. The gradient of KL for q is g s (q - p)."""
+    """Let m be the softmax of one side, n the softmax of the other side, and a = log(m / r). The gradient of
+    a row of the first side is g s share m (a - sum(m a)). For KL, share is 1 and r is n. For JS, share is
+    beta or 1 - beta, and r is share m + (1 - share) n. The gradient of KL for q is g s (q - p)."""
 
     def backward(call: Call, change: Tensor) -> Any:
         grad, *logits = call.arrays

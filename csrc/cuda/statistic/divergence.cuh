@@ -163,7 +163,7 @@ __device__ __forceinline__ divergence_sums<Real> sums_of(OfWeights u_of_weights,
     return sum;
 }
 
-/* So many chunks are converted once, and have no loop. */
+/* A tile of at most this many chunks is converted once, and has no loop. */
 constexpr int FEW_CHUNKS = 4;
 
 /* Makes the compiler convert 16-bit elements anew, rather than keep them as numbers. */
@@ -180,8 +180,8 @@ __device__ __forceinline__ void forget(raw_tile<X, K> &tile) {
 template <typename Real, int K>
 __device__ __forceinline__ void forget(real_tile<Real, K> &) {}
 
-/* Calls visit(the elements of a chunk of the weights, the same of the rest) with each chunk. Many
- * chunks rotate through the registers, so the loop has the code of one chunk alone. */
+/* Calls visit(x, other) for each chunk: x has the chunk's weights, and other has the rest. If there
+ * are many chunks, they rotate through the registers. The loop then has the code of one chunk. */
 template <typename Tile, typename Visit>
 __device__ __forceinline__ void for_each_chunk(Tile &weights, Tile &rest, Visit visit) {
     constexpr int V = Tile::V, K = Tile::K;
@@ -240,12 +240,12 @@ __device__ __forceinline__ divergence_sums<Real> sums_of_tile(Tile &weights, Til
     return sum;
 }
 
-/* What the results of a row need: its pairs and the mean of log(p / q) under the weights, apart
- * from the row's own constants. Natural logarithms. */
+/* What the results of a row need: the pairs of both rows, and a mean. Here p is the softmax of the
+ * weights. Logarithms are natural. */
 template <typename Real>
 struct divergence_of_row {
     state<Real> of_weights, of_rest;
-    Real mean; /* of (x - m) of the weights, less (x - m) of the rest */
+    Real mean; /* sum(p t). t is x - m of the weights, less x - m of the rest */
 
     template <typename Sum>
     __device__ explicit divergence_of_row(const divergence_state<Real, Sum> &row) {
@@ -312,9 +312,9 @@ struct gradient_of_divergence {
     }
 };
 
-/* The same for 16-bit elements, relative to c. Rounding changes an exponential by at most |x - m| /
- * 2 eps of float32, which is far below an eps of the result. All elements are finite, and at most
- * FAR below ordinary maxima. */
+/* The same for 16-bit elements, relative to c. The rounding of u changes an exponential above 2^-32
+ * by up to 6 eps of float32. An eps of the 16-bit result is at least 2^13 times as large. All
+ * elements are finite, and at most FAR below ordinary maxima. */
 class quick_gradient_of_divergence {
    public:
     static constexpr float FAR = 10000;
