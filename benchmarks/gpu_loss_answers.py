@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from gpu_loss_cases import LossCase
+from gpu_loss_cases import SIDES, LossCase
 
 from onsoftmax.bench.case import Case
 from onsoftmax.bench.contestants import Contestant
-from onsoftmax.bench.gpu_case import Reference, make_sets
+from onsoftmax.bench.gpu_case import Reference, make_sets, random_values
 
 CHUNK = 2**26  # elements that are taken to float64 at a time
 Tensors = dict[str, torch.Tensor]
@@ -19,10 +19,15 @@ Tensors = dict[str, torch.Tensor]
 
 def loss_sets(case: LossCase, cache_bytes: int) -> list[Tensors]:
     """Besides the tensors of every case: `leaf`, the logits with a gradient of their own, `classes`, and the
-    gradients that arrive at the log-probabilities and the entropies."""
+    gradients that arrive at the log-probabilities and the entropies. A divergence has the logits x and q
+    instead, and `leaf` is one of them."""
     sets: list[Tensors] = make_sets(case, cache_bytes)
     for tensors in sets:
         x = tensors["x"]
+        if case.part in SIDES:
+            tensors["q"] = random_values(case.elements, case.dtype, case.spread).view(case.shape)
+            tensors["leaf"] = tensors["q" if case.wrt == "q" else "x"].detach().requires_grad_()
+            continue
         tensors["leaf"] = x.detach().requires_grad_()
         tensors["classes"] = torch.randint(0, case.N, (case.M,), device=x.device)
         for name in ("of_logprob", "of_entropy"):
@@ -79,6 +84,60 @@ class LossReference(Reference):
             error = (found.double() - expected).abs_() / torch.as_tensor(size).clamp_min(limits.tiny)
             largest = max(largest, float(error.max()) / limits.eps)
         return largest
+
+
+class DivergenceReference(LossReference):
+    """The exact value over all rows, and the exact gradient of the sample. The sizes are those of
+    tests/support/divergence_checks.py."""
+
+    def expect(self, tensors: Tensors) -> None:
+        sides = tensors["x"], tensors["q"]
+        pieces = zip(*(each.split(max(1, CHUNK // self.case.N)) for each in sides), strict=True)
+        total = torch.zeros(2, dtype=torch.float64, device=sides[0].device)
+        for piece in pieces:
+            of_piece = exact_divergence(self.case, *piece)
+            total += torch.stack((of_piece.value.sum(), of_piece.value_size.sum()))
+        rows = self.case.M if self.case.reduction == "mean" else 1
+        value, value_size = total / rows
+        sample = exact_divergence(self.case, *(self.rows(each) for each in sides))
+        self.parts = {
+            "value": (value, value_size),
+            "gradient": (sample.gradient / rows, sample.gradient_size / rows),
+        }
+
+
+class Divergence(NamedTuple):
+    """The value of each row, the gradient of each value, and the sizes that errors are relative to."""
+
+    value: torch.Tensor
+    value_size: torch.Tensor
+    gradient: torch.Tensor
+    gradient_size: torch.Tensor
+
+
+def exact_divergence(case: LossCase, x: torch.Tensor, y: torch.Tensor) -> Divergence:
+    """KL, or JS with beta = 0.5."""
+    log_p, log_q = (each.double().log_softmax(-1) for each in (x, y))
+    p, q = log_p.exp(), log_q.exp()
+    size = log_p.abs().clamp_min(1) + log_q.abs().clamp_min(1)
+
+    def rows_of(weight: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+        return (weight * terms).sum(-1, keepdim=True)
+
+    if case.part == "js_gradient":
+        log_r = ((p + q) / 2).log()
+        of_p, of_q = rows_of(p, log_p - log_r), rows_of(q, log_q - log_r)
+        p_size, q_size = rows_of(p, size), rows_of(q, size)
+        gradient, gradient_size = q / 2 * (log_q - log_r - of_q), q / 2 * (size + q_size)
+        return Divergence((of_p + of_q) / 2, (p_size + q_size) / 2, gradient, gradient_size)
+    value, value_size = rows_of(p, log_p - log_q), rows_of(p, size)
+    if case.wrt == "q":
+        return Divergence(value, value_size, q - p, q + p)
+    return Divergence(value, value_size, p * (log_p - log_q - value), p * (size + value_size))
+
+
+def reference(case: LossCase, tensors: Tensors) -> LossReference:
+    return (DivergenceReference if case.part in SIDES else LossReference)(case, tensors)
 
 
 def in_pieces(x: torch.Tensor, classes: torch.Tensor, rows: int) -> Iterator[tuple[torch.Tensor, ...]]:

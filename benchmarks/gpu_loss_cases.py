@@ -10,9 +10,10 @@ from onsoftmax.bench.case import Case, size_of
 
 # Parts in the order in which they run, each with its share of the time.
 WEIGHTS = {"loss_and_gradient": 0.42, "loss": 0.12, "logprob": 0.1, "logprob_gradient": 0.12}
-WEIGHTS |= {"few": 0.08, "invariant": 0.16}
-# How often each part must at least read or write the logits.
+WEIGHTS |= {"few": 0.08, "invariant": 0.16, "kl": 0.1, "kl_gradient": 0.3, "js_gradient": 0.15}
+# How often each part must at least read or write an array of the logits' size.
 PASSES = {"loss_and_gradient": 2, "loss": 1, "logprob": 1, "logprob_gradient": 3, "few": 1, "invariant": 2}
+PASSES |= {"kl": 2, "kl_gradient": 3, "js_gradient": 3}
 TRAINING = [(16384, 32000), (8192, 128256), (8192, 151936), (8192, 50257)]
 WITH_GRADIENT = [("bfloat16", shape) for shape in TRAINING]
 WITH_GRADIENT += [("float32", (8192, 32000)), ("float32", (4096, 128256))]
@@ -24,6 +25,13 @@ INVARIANT_LENGTHS = [512, 1024, 1400, 4096, 16384, 32000, 128256, 262144, 300000
 INVARIANT_ROWS = [1, 64, 8192]
 INVARIANT_TOO = [("bfloat16", (1, 151936)), ("bfloat16", (64, 151936)), ("bfloat16", (8192, 151936))]
 INVARIANT_TOO += [("bfloat16", (8192, 50257)), ("float32", (4096, 128256))]
+# The parts with two arrays of logits, each with the sides of which it takes the gradient, and its reduction.
+# Liger's JSD has the gradient of q alone, and a mean alone.
+SIDES = {"kl": ("",), "kl_gradient": ("p", "q"), "js_gradient": ("q",)}
+OVER_ROWS = {"kl": "sum", "kl_gradient": "sum", "js_gradient": "mean"}
+PAIRS = [(4096, 131072), (8192, 32000), (8192, 151936), (8192, 50257), (8192, 128256), (65536, 1000)]
+PAIRS_OF = [("bfloat16", shape) for shape in PAIRS]
+PAIRS_OF += [("float32", (8192, 32000)), ("float32", (4096, 128256))]
 INVARIANT = ", invariant"  # behind the name of a contestant
 REDUCTIONS = ["mean", "none"]
 
@@ -33,6 +41,8 @@ class LossCase(Case):
     spread: float = 2
     """With this spread a log-probability in bfloat16, as torch has it, is still within LIMIT_PEERS_EPS."""
     reduction: str = "none"
+    wrt: str = ""
+    """The side of a divergence of which the gradient is taken: p, q or none."""
 
     @property
     def bytes(self) -> int:
@@ -44,7 +54,9 @@ class LossCase(Case):
 
     @property
     def label(self) -> str:
-        return f"{self.M}x{self.N}" + (", mean" if self.reduction == "mean" else "")
+        shape, is_divergence = f"{self.M}x{self.N}", self.part in SIDES
+        more = self.wrt if is_divergence else "mean" if self.reduction == "mean" else ""
+        return f"{shape}, {more}" if more else shape
 
 
 def cases(part: str, quick: bool) -> Iterator[LossCase]:
@@ -63,6 +75,9 @@ def cases(part: str, quick: bool) -> Iterator[LossCase]:
         named = itertools.product(["float32", "bfloat16"], INVARIANT_LENGTHS[every], INVARIANT_ROWS)
         for dtype, shape in [*((dtype, (rows, N)) for dtype, N, rows in named), *INVARIANT_TOO[every]]:
             yield LossCase(part, shape, dtype)
+    elif part in SIDES:
+        for (dtype, shape), wrt in itertools.product(PAIRS_OF[every], SIDES[part]):
+            yield LossCase(part, shape, dtype, reduction=OVER_ROWS[part], wrt=wrt)
     else:
         for dtype, shape in LOGPROB[every]:
             yield LossCase(part, shape, dtype)

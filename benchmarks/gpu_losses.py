@@ -1,8 +1,10 @@
-"""Losses and log-probabilities on a CUDA GPU beside torch, torch.compile, TRL, QuACK, Liger and a copy.
+"""Losses, log-probabilities and divergences on a CUDA GPU beside a copy, torch, torch.compile, TRL, QuACK and
+Liger.
 
-    python benchmarks/gpu_losses.py                                  # all parts, about five minutes
-    python benchmarks/gpu_losses.py --quick                          # a minute
+    python benchmarks/gpu_losses.py                                  # all parts, about eight minutes
+    python benchmarks/gpu_losses.py --quick                          # a minute and a half
     python benchmarks/gpu_losses.py --parts loss,logprob --peers torch,quack
+    python benchmarks/gpu_losses.py --parts kl,kl_gradient,js_gradient --seconds 300
     python benchmarks/gpu_losses.py --show benchmarks/results/FILE.json    # the tables again
 
 It measures as bench_cuda.py does. A figure "x copy" is the time of a copy of as many bytes as the call must
@@ -16,20 +18,20 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import bench_cuda
 import gpu_report as report
-from gpu_loss_cases import INVARIANT, WEIGHTS, LossCase, cases
+from gpu_loss_cases import INVARIANT, SIDES, WEIGHTS, LossCase, cases
 from gpu_options import QUICK_ROUNDS, ROUNDS, listed
 
 from onsoftmax.bench.machine import obstacle
 
 PEERS = ["torch", "trl", "compile", "quack", "liger"]
-SECONDS, QUICK_SECONDS = 310, 55
+SECONDS, QUICK_SECONDS = 480, 85
 OPERATIONS = ["softmax", "logsumexp", "loss and gradient", "logprob"]  # of the part "invariant"
 
 
@@ -59,6 +61,7 @@ def describe(case: LossCase) -> dict[str, Any]:
         "dtype": case.dtype,
         "N": case.N,
         "reduction": case.reduction,
+        "wrt": case.wrt,
         "bytes": case.bytes,
         "in_graph": case.in_graph,
     }
@@ -66,23 +69,24 @@ def describe(case: LossCase) -> dict[str, Any]:
 
 def measure_case(case: LossCase, hurry: bool, options: argparse.Namespace, cache_bytes: int) -> Any:
     import torch
+    from gpu_divergence_contestants import divergences
     from gpu_loss_contestants import contestants
 
     gc.collect()
     torch.cuda.empty_cache()  # the memory of the case before, in pieces of other sizes
-    roster = list(contestants(case, options.peers))
+    roster = list((divergences if case.part in SIDES else contestants)(case, options.peers))
     measure = partial(figures, case, cache_bytes=cache_bytes, rounds=options.rounds)
     return bench_cuda.figures_or_why(roster, hurry, measure)
 
 
 def figures(case: LossCase, roster: list[Any], cache_bytes: int, rounds: int) -> dict[str, Any]:
     """{name: figures} with the peak of the memory of each call on many rows."""
-    from gpu_loss_answers import LossReference, loss_sets, peak_bytes
+    from gpu_loss_answers import loss_sets, peak_bytes, reference
 
     from onsoftmax.bench.gpu_timing import race
 
     sets = loss_sets(case, cache_bytes)
-    found = race(case, roster, sets, LossReference(case, sets[0]), rounds)
+    found = race(case, roster, sets, reference(case, sets[0]), rounds)
     for contestant in roster:
         if "ms" in found[contestant.name] and not case.in_graph and case.part != "invariant":
             found[contestant.name]["peak_bytes"] = peak_bytes(contestant, sets[0], case)
@@ -127,8 +131,13 @@ def tables(document: dict[str, Any]) -> Iterator[str]:
     yield from report.tables(document)
     large = [case for case in document["cases"] if any("peak_bytes" in f for f in case["figures"].values())]
     for part in dict.fromkeys(case["part"] for case in large):
+        of_part = [case for case in large if case["part"] == part]
         title = "peak memory beside the logits and their gradient, bytes a row"
-        yield f"## {part}: {title}\n\n{peaks([case for case in large if case['part'] == part])}\n"
+        peaks = by_name(of_part, "peak_bytes", lambda peak, case: f"{peak / case['shape'][0]:.0f}")
+        yield f"## {part}: {title}\n\n{peaks}\n"
+        of_part = [case for case in document["cases"] if case["part"] == part]
+        times = by_name(of_part, "ms", lambda ms, case: f"{1e3 * ms:.0f}")
+        yield f"## {part}: microseconds a call\n\n{times}\n"
     changed = [case for case in document["cases"] if case["part"] == "invariant"]
     if changed:
         yield f"## the time by invariant, divided by the time by auto\n\n{ratios(changed)}\n"
@@ -139,12 +148,13 @@ def names_of(cases: list[dict[str, Any]], key: str) -> list[str]:
     return list(dict.fromkeys(name for case in cases for name, f in case["figures"].items() if key in f))
 
 
-def peaks(cases: list[dict[str, Any]]) -> str:
-    names = names_of(cases, "peak_bytes")
+def by_name(cases: list[dict[str, Any]], key: str, text: Callable[[float, dict[str, Any]], str]) -> str:
+    """A figure of each contestant, by the name of the contestant."""
+    names = names_of(cases, key)
     rows = [["shape", *names]]
     for case in cases:
-        found = [case["figures"].get(name, {}).get("peak_bytes") for name in names]
-        cells = [report.NOTHING if peak is None else f"{peak / case['shape'][0]:.0f}" for peak in found]
+        found = [case["figures"].get(name, {}).get(key) for name in names]
+        cells = [report.NOTHING if figure is None else text(figure, case) for figure in found]
         rows.append([f"{case['label']} {case['dtype']}", *cells])
     return report.markdown(rows)
 

@@ -30,6 +30,9 @@ TITLES = {
     "logprob": "log-probability and entropy, {dtype}: x copy of the bytes moved",
     "logprob_gradient": "log-probability and entropy with gradient, {dtype}: x copy of the bytes moved",
     "few": "log-probability and entropy of few rows in a CUDA graph, {dtype}: microseconds a call",
+    "kl": "Kullback-Leibler divergence alone, {dtype}: x copy of the bytes moved",
+    "kl_gradient": "Kullback-Leibler divergence and its gradient, {dtype}: x copy of the bytes moved",
+    "js_gradient": "Jensen-Shannon divergence and its gradient, {dtype}: x copy of the bytes moved",
 }
 UNITS = {"chart": "GB/s", "small": "us", "topk": "us", "few": "us"}
 ABOUT = ["date", "gpu", "driver", "cuda", "cache_bytes", "versions", "options", "seconds", "kinds", "cases"]

@@ -57,6 +57,11 @@ def liger(reduction):
     return lambda x, target: Liger.apply(x, target, reduction)
 
 
+def liger_js(beta):
+    """As Liger's LigerJSD. The softmax of log-probabilities is the probabilities."""
+    return lambda log_q, log_p: ons.js_divergence(log_p, log_q, beta=beta, reduction="mean")
+
+
 def refer_as_on_a_cpu(self, tensors):
     """On a CPU the error of softmax_backward of floats follows the sizes of its sum's terms
     (docs/contract.md)."""
@@ -99,10 +104,13 @@ gpu_cases.OTHER_AXES = [((8, 32), 0), ((2, 30, 5), 1)]
 gpu_cases.OTHER_ROWS = gpu_cases.QUICK_OTHER_ROWS = (32, 64)
 gpu_loss_cases.WITH_GRADIENT = [("float32", (16, 40))]
 gpu_loss_cases.LOGPROB = gpu_loss_cases.INVARIANT_TOO = [("bfloat16", (24, 50))]
+gpu_loss_cases.PAIRS_OF = [("float32", (16, 40)), ("bfloat16", (24, 50))]
 gpu_loss_cases.TRAINING, gpu_loss_cases.INVARIANT_LENGTHS = [(16, 40)], []
 gpu_losses.warm_quack = lambda options: ""
 sys.modules["quack.cross_entropy"] = SimpleNamespace(cross_entropy_fwd=quack)
 sys.modules["liger_kernel.transformers.cross_entropy"] = SimpleNamespace(LigerCrossEntropyLoss=liger)
+sys.modules["liger_kernel.transformers.kl_div"] = SimpleNamespace(LigerKLDIVLoss=torch.nn.KLDivLoss)
+sys.modules["liger_kernel.transformers.jsd"] = SimpleNamespace(LigerJSD=liger_js)
 gpu_timing.SAMPLE_MS = 0.05
 gpu_timing.captured = lambda calls: lambda: [call() for call in calls]
 

@@ -181,7 +181,31 @@ def test_losses_on_a_stopwatch(tmp_path):
     assert again.returncode == 0, again.stderr
     assert again.stdout in done.stdout
     assert "## loss_and_gradient: peak memory" in again.stdout
+    for part in ("kl", "kl_gradient", "js_gradient"):
+        head = again.stdout.split(f"## {part}: microseconds a call\n\n")[1].partition("\n")[0]
+        assert {"auto", "torch", "Liger"} <= {*head.strip("| ").split(" | ")}
     assert "the time by invariant, divided by the time by auto" in again.stdout
+
+
+@pytest.mark.parametrize(("part", "wrt"), [("kl_gradient", "p"), ("kl_gradient", "q"), ("js_gradient", "q")])
+def test_the_reference_of_divergences(monkeypatch, part, wrt):
+    """It finds the gradient of the other side, and another reduction."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from gpu_loss_answers import reference
+    from gpu_loss_cases import LossCase
+
+    import onsoftmax as ons
+
+    function = ons.js_divergence_with_grad if part == "js_gradient" else ons.kl_divergence_with_grad
+    tensors = {"x": torch.randn(5, 40), "q": torch.randn(5, 40)}
+    case = LossCase(part, (5, 40), "float32", reduction="mean", wrt=wrt)
+    exact = reference(case, tensors)
+    for of, reduction in (("p", "mean"), ("q", "mean"), (wrt, "sum")):
+        value, gradient = function(tensors["x"], tensors["q"], wrt=of, reduction=reduction)
+        right = (of, reduction) == (wrt, "mean")
+        for parts in ({"gradient": gradient},) if of != wrt else ({"gradient": gradient}, {"value": value}):
+            assert (exact.error_eps(parts) < 4) == right
 
 
 @pytest.mark.skipif(SANITIZED, reason="times nothing of C")
