@@ -123,9 +123,9 @@ def random_terms(rng, kind, shape):
     return terms | ({"beta": float(rng.choice([0.5, 0.1, 0.9]))} if kind == "js" else {})
 
 
-def check_random(ons, rng, dtype, shape):
-    """One random call on NumPy arrays of any layout, in place or not."""
-    kind, axis = str(rng.choice(KINDS)), int(rng.integers(-len(shape), len(shape)))
+def check_random(ons, rng, dtype, shape, kind=None):
+    """One random call on NumPy arrays of any layout, in place or not. kind: None for either."""
+    kind, axis = kind or str(rng.choice(KINDS)), int(rng.integers(-len(shape), len(shape)))
     wrt = [None, "p", "q"][rng.integers(3)]
     reduction = str(rng.choice(REDUCTIONS))
     x, y = random_rows(rng, dtype, shape)

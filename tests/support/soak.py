@@ -26,10 +26,22 @@ import threading
 import time
 from pathlib import Path
 
+import divergence_checks
+import logprob_checks
+import loss_checks
 import numpy as np
 import oracle
 import random_cases
-from random_cases import INPUT_DTYPES, random_axis, random_layout, random_operand, random_shape, random_values
+from random_cases import (
+    INPUT_DTYPES,
+    LENGTHS,
+    LONG,
+    random_axis,
+    random_layout,
+    random_operand,
+    random_shape,
+    random_values,
+)
 from support import DTYPES, HERE, METHODS, environment, same_bits
 
 import onsoftmax as ons
@@ -140,6 +152,42 @@ def merged(normalizers):
     return first
 
 
+def rows_of(rng):
+    """The type and the shape of rows along the last axis. Few are so long that threads share them."""
+    dtype = DTYPES[rng.integers(len(DTYPES))]
+    N = int(rng.choice([n for n in [*LENGTHS, *LONG] if n]))
+    if rng.random() < 0.01:
+        return dtype, (int(rng.integers(1, 4)), int(rng.integers(60000, 90000)))
+    most = max(1, 4000 // N)
+    outer = [int(rng.integers(rng.random() > 0.02, 1 + min(most, 9))) for _ in range(rng.integers(0, 4))]
+    while np.prod(outer) > most:
+        outer.pop()
+    return dtype, (*outer, N)
+
+
+def checked(seed, operation, check):
+    """check(rng, dtype, shape) asserts that a call is right."""
+    rng = np.random.default_rng(seed)
+    dtype, shape = rows_of(rng)
+    try:
+        check(rng, dtype, shape)
+    except AssertionError as error:
+        return f"{operation} {dtype} {shape}: {error}"
+    return None
+
+
+def losses(seed, operation):
+    checks = loss_checks if operation == "cross_entropy" else logprob_checks
+    check = lambda rng, dtype, shape: checks.check_random(ons, rng, dtype, shape[-1], shape[:-1])  # noqa: E731
+    return checked(seed, operation, check)
+
+
+def divergences(seed, operation):
+    kind = operation.removesuffix("_divergence")
+    check = lambda rng, dtype, shape: divergence_checks.check_random(ons, rng, dtype, shape, kind)  # noqa: E731
+    return checked(seed, operation, check)
+
+
 CASES = {
     "softmax": lambda seed, _: random_cases.is_wrong(seed),
     "log_softmax": logarithms,
@@ -148,6 +196,10 @@ CASES = {
     "log_softmax_backward": gradients,
     "softmax_topk": topk,
     "normalizer": parts,
+    "cross_entropy": losses,
+    "logprob": losses,
+    "kl_divergence": divergences,
+    "js_divergence": divergences,
 }
 
 
@@ -178,12 +230,17 @@ def without_memory(seed):
     """The n-th of Python's allocations fails, and so do all after it."""
     rng = random.Random(seed)
     x = np.random.default_rng(seed).standard_normal((7, 300), dtype=np.float32)
+    classes = np.arange(7)
     calls = [
         lambda: ons.softmax(x),
         lambda: ons.logsumexp(x, 0),
         lambda: ons.softmax_topk(x, 3),
         lambda: ons.normalizer(x).merge(ons.normalizer(x)),
         lambda: ons.softmax_backward(x, x),
+        lambda: ons.cross_entropy_with_grad(x, classes),
+        lambda: ons.logprob(x, classes, entropy=True, argmax=True),
+        lambda: ons.kl_divergence_with_grad(x, x),
+        lambda: ons.js_divergence(x, x, where=x > 0),
         lambda: ons.plan(x),
     ]
     call = rng.choice(calls)

@@ -37,7 +37,7 @@ def test_a_wrong_answer_is_seen(monkeypatch):
             first = np.array(first)
             first.reshape(-1)[0] = 7
             if isinstance(y, tuple):
-                return first, y[1]
+                return first, *y[1:]
             if isinstance(y, ons.Normalizer):
                 return ons.Normalizer.from_packed(first, dtype=y.dtype)
             return first if first.ndim else first[()]
