@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 REDUCTIONS = ("none", "sum", "mean")
+LIMIT_EPS = 4
 # What a 16-bit gradient is rounded to, and its least number.
 ROUNDING = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134)}
 
@@ -82,11 +83,11 @@ def expected(x, target, terms):
 
 
 def assert_near(made, wanted, size, eps, dtype=None):
-    """Within 4 eps of the largest term, and rounded once to a 16-bit type."""
+    """Within LIMIT_EPS of the largest term, and rounded once to a 16-bit type."""
     made = np.asarray(made, np.longdouble)
     rounded, least = ROUNDING.get(dtype, (0.0, 0.0))
     with np.errstate(all="ignore"):
-        bound = 4 * eps * size + rounded * np.abs(wanted) + least + 2.0**-149
+        bound = LIMIT_EPS * eps * size + rounded * np.abs(wanted) + least + 2.0**-149
         error = np.abs(made - wanted)
     same = (made == wanted) | (np.isnan(made) & np.isnan(wanted))
     bad = ~(same | (error <= bound))
