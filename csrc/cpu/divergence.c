@@ -9,6 +9,7 @@
 
 #include "../api/loss.h"
 #include "../api/onsoftmax.h"
+#include "running_sum.h"
 
 /* The arrays of a thread's piece, in the compute type. P is the softmax that the terms are weighted
  * with: in reverse_kl_divergence, the softmax of ONS_GRADIENT. */
@@ -29,66 +30,69 @@ typedef struct {
 
 /* ------- The terms of a row, for both types of arithmetic ------- */
 
-/* Adds up n terms in a fixed order, in a way that compilers make vectors of. */
+/* Adds up n terms in a fixed order, in a way that compilers make vectors of. Terms of type double
+ * have their roundings added up too (running_sum.h). */
 enum { CHAINS = 8 };
-#define ADD_UP(sum, n, term)                                          \
-    do {                                                              \
-        double chain[CHAINS] = {0};                                   \
-        int64_t k = 0;                                                \
-        for (; k + CHAINS <= (n); k += CHAINS)                        \
-            for (int i = 0; i < CHAINS; i++) chain[i] += term(k + i); \
-        for (; k < (n); k++) chain[0] += term(k);                     \
-        for (int i = 0; i < CHAINS; i++) (sum) += chain[i];           \
+#define ADD_UP(T, sum, n, term)                                                                 \
+    do {                                                                                        \
+        const bool wide = sizeof(T) == sizeof(double);                                          \
+        double chain[CHAINS] = {0}, low[CHAINS] = {0};                                          \
+        int64_t k = 0;                                                                          \
+        for (; k + CHAINS <= (n); k += CHAINS)                                                  \
+            for (int i = 0; i < CHAINS; i++) ons_add_to(&chain[i], &low[i], term(k + i), wide); \
+        for (; k < (n); k++) ons_add_to(&chain[0], &low[0], term(k), wide);                     \
+        for (int i = 0; i < CHAINS; i++) (sum) += ons_total(chain[i], low[i], wide);            \
     } while (0)
 
 /* A term with p = 0 is 0, whatever its logarithms are. */
-#define FOR_TYPE(T, name, EXPM1, LOG1P)                                                            \
-    static double kl_##name(const void *of_p, const void *of_log_p, const void *of_log_q,          \
-                            int64_t N) {                                                           \
-        const T *p = of_p, *log_p = of_log_p, *log_q = of_log_q;                                   \
-        double sum = 0.0;                                                                          \
-        ADD_UP(sum, N, TERM_OF_KL);                                                                \
-        return sum;                                                                                \
-    }                                                                                              \
-    /* log(p / r) with r = beta p + (1 - beta) q, from log(p / q). If q is much larger than p,     \
-     * q / p would overflow, and log(q / r) is nearly -log(1 - beta). */                           \
-    static T over_mixture_##name(T log_ratio, T beta) {                                            \
-        const T far = 30;                                                                          \
-        if (log_ratio > -far) return -LOG1P((1 - beta) * EXPM1(-log_ratio));                       \
-        return log_ratio - LOG1P(beta * EXPM1(log_ratio));                                         \
-    }                                                                                              \
-    /* Replaces log p by log(p / r). Returns the sum of both kinds of terms, and in of_p_alone     \
-     * the sum of p log(p / r). */                                                                 \
-    static double js_##name(const void *of_p, void *of_log_p, const void *of_log_q,                \
-                            const void *of_q, double beta, double *of_p_alone, int64_t N) {        \
-        const T *p = of_p, *q = of_q, *log_q = of_log_q;                                           \
-        T *log_p = of_log_p;                                                                       \
-        double of_q_alone = 0.0;                                                                   \
-        *of_p_alone = 0.0;                                                                         \
-        for (int64_t k = 0; k < N; k++) {                                                          \
-            const T log_ratio = log_p[k] - log_q[k];                                               \
-            log_p[k] = over_mixture_##name(log_ratio, (T)beta);                                    \
-            *of_p_alone += p[k] == 0 ? 0.0 : (double)(p[k] * log_p[k]);                            \
-            of_q_alone +=                                                                          \
-                q[k] == 0 ? 0.0 : (double)(q[k] * over_mixture_##name(-log_ratio, (T)(1 - beta))); \
-        }                                                                                          \
-        return beta * *of_p_alone + (1 - beta) * of_q_alone;                                       \
-    }                                                                                              \
-    /* Replaces `terms`, the logarithms, by by * p * (terms - less - mean). */                     \
-    static void gradient_##name(void *terms, const void *less, const void *of_p, double mean,      \
-                                double by, int64_t N) {                                            \
-        const T *p = of_p, *apart = less;                                                          \
-        T *y = terms;                                                                              \
-        for (int64_t k = 0; k < N; k++) {                                                          \
-            const T term = (apart ? y[k] - apart[k] : y[k]) - (T)mean;                             \
-            y[k] = p[k] == 0 ? 0 : (T)by * (p[k] * term);                                          \
-        }                                                                                          \
-    }                                                                                              \
-    /* Replaces q by by * (q - p). */                                                              \
-    static void difference_##name(void *of_q, const void *of_p, double by, int64_t N) {            \
-        const T *p = of_p;                                                                         \
-        T *q = of_q;                                                                               \
-        for (int64_t k = 0; k < N; k++) q[k] = (T)by * (q[k] - p[k]);                              \
+#define FOR_TYPE(T, name, EXPM1, LOG1P)                                                        \
+    static double kl_##name(const void *of_p, const void *of_log_p, const void *of_log_q,      \
+                            int64_t N) {                                                       \
+        const T *p = of_p, *log_p = of_log_p, *log_q = of_log_q;                               \
+        double sum = 0.0;                                                                      \
+        ADD_UP(T, sum, N, TERM_OF_KL);                                                         \
+        return sum;                                                                            \
+    }                                                                                          \
+    /* log(p / r) with r = beta p + (1 - beta) q, from log(p / q). If q is much larger than p, \
+     * q / p would overflow, and log(q / r) is nearly -log(1 - beta). */                       \
+    static T over_mixture_##name(T log_ratio, T beta) {                                        \
+        const T far = 30;                                                                      \
+        if (log_ratio > -far) return -LOG1P((1 - beta) * EXPM1(-log_ratio));                   \
+        return log_ratio - LOG1P(beta * EXPM1(log_ratio));                                     \
+    }                                                                                          \
+    /* Replaces log p by log(p / r). Returns the sum of both kinds of terms, and in of_p_alone \
+     * the sum of p log(p / r). */                                                             \
+    static double js_##name(const void *of_p, void *of_log_p, const void *of_log_q,            \
+                            const void *of_q, double beta, double *of_p_alone, int64_t N) {    \
+        const T *p = of_p, *q = of_q, *log_q = of_log_q;                                       \
+        T *log_p = of_log_p;                                                                   \
+        const bool wide = sizeof(T) == sizeof(double);                                         \
+        double p_sum = 0, p_low = 0, q_sum = 0, q_low = 0;                                     \
+        for (int64_t k = 0; k < N; k++) {                                                      \
+            const T log_ratio = log_p[k] - log_q[k];                                           \
+            log_p[k] = over_mixture_##name(log_ratio, (T)beta);                                \
+            const T q_ratio = over_mixture_##name(-log_ratio, (T)(1 - beta));                  \
+            ons_add_to(&p_sum, &p_low, p[k] == 0 ? 0.0 : (double)(p[k] * log_p[k]), wide);     \
+            ons_add_to(&q_sum, &q_low, q[k] == 0 ? 0.0 : (double)(q[k] * q_ratio), wide);      \
+        }                                                                                      \
+        *of_p_alone = ons_total(p_sum, p_low, wide);                                           \
+        return beta * *of_p_alone + (1 - beta) * ons_total(q_sum, q_low, wide);                \
+    }                                                                                          \
+    /* Replaces `terms`, the logarithms, by by * p * (terms - less - mean). */                 \
+    static void gradient_##name(void *terms, const void *less, const void *of_p, double mean,  \
+                                double by, int64_t N) {                                        \
+        const T *p = of_p, *apart = less;                                                      \
+        T *y = terms;                                                                          \
+        for (int64_t k = 0; k < N; k++) {                                                      \
+            const T term = (apart ? y[k] - apart[k] : y[k]) - (T)mean;                         \
+            y[k] = p[k] == 0 ? 0 : (T)by * (p[k] * term);                                      \
+        }                                                                                      \
+    }                                                                                          \
+    /* Replaces q by by * (q - p). */                                                          \
+    static void difference_##name(void *of_q, const void *of_p, double by, int64_t N) {        \
+        const T *p = of_p;                                                                     \
+        T *q = of_q;                                                                           \
+        for (int64_t k = 0; k < N; k++) q[k] = (T)by * (q[k] - p[k]);                          \
     }
 #define TERM_OF_KL(k) (p[k] == 0 ? 0.0 : (double)(p[k] * (log_p[k] - log_q[k])))
 FOR_TYPE(float, f32, expm1f, log1pf)
@@ -233,8 +237,9 @@ ons_status ons_cpu_divergences(const ons_problem *problem, const ons_plan *plan,
     ons_parallel_for(plan->rows, of.piece, plan->threads, finish_rows, &of);
     free(of.scratch);
     if (!loss->reduced) return of.status;
-    double sum = 0.0;
-    for (int64_t row = 0; row < plan->rows; row++) sum += ons_real_at(loss, loss->loss, row);
-    ons_set_real(loss, loss->reduced, 0, loss->share * sum);
+    double sum = 0.0, low = 0.0;
+    for (int64_t row = 0; row < plan->rows; row++)
+        ons_add_to(&sum, &low, ons_real_at(loss, loss->loss, row), true);
+    ons_set_real(loss, loss->reduced, 0, loss->share * ons_total(sum, low, true));
     return of.status;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../api/loss.h"
+#include "running_sum.h"
 
 /* ------- The losses ------- */
 
@@ -48,12 +49,14 @@ static void losses(void *context, int worker, int64_t begin, int64_t end) {
 /* Adds up all losses. A mean divides the sum by the weights of the targets. */
 static void reduce(const ons_job *job) {
     const ons_loss *loss = job->problem->loss;
-    double sum = 0.0, weights = 0.0;
+    double sum = 0.0, sum_low = 0.0, weights = 0.0, weights_low = 0.0;
     for (int64_t row = 0; row < job->plan->rows; row++) {
         const int64_t target = ons_target_of(loss, row, job->plan->N);
-        sum += ons_real_at(loss, loss->loss, row);
-        if (target >= 0) weights += ons_class_weight(loss, target);
+        ons_add_to(&sum, &sum_low, ons_real_at(loss, loss->loss, row), true);
+        if (target >= 0) ons_add_to(&weights, &weights_low, ons_class_weight(loss, target), true);
     }
+    sum = ons_total(sum, sum_low, true);
+    weights = ons_total(weights, weights_low, true);
     if (loss->divisor) *loss->divisor = weights;
     ons_set_real(loss, loss->reduced, 0, loss->divisor ? sum / weights : sum);
 }
