@@ -43,6 +43,7 @@ from ._logprob import LogProb, logprob
 from ._losses import cross_entropy, cross_entropy_with_grad
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
+from ._route import Route, route
 from ._topk import TopK, TopKWithNormalizer
 from ._torch import compile as _torch_compile
 
@@ -78,6 +79,7 @@ __all__ = [
     "Method",
     "Normalizer",
     "Plan",
+    "Route",
     "Step",
     "TopK",
     "TopKWithNormalizer",
@@ -98,6 +100,7 @@ __all__ = [
     "methods",
     "normalizer",
     "plan",
+    "route",
     "set_batch_invariant",
     "set_num_threads",
     "show_config",

@@ -33,6 +33,7 @@ OperationName = Literal[
 NormalizerMethod = Literal["auto", "invariant", "exact"]
 Reduction = Literal["none", "sum", "mean"]
 Side = Literal["p", "q"]
+Score = Literal["softmax", "sigmoid", "sqrtsoftplus", "none"]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split", "exact"]
 ExplainedOperation = Literal[
     "softmax",

@@ -22,6 +22,7 @@ const ons_method_info ons_methods[ONS_METHOD_COUNT] = {
 #define RESULT_LOSS true, false, false, false, true
 #define RESULT_LOSS_GRADIENT false, false, false, false, true
 #define RESULT_DIVERGENCE false, false, true, false, true
+#define RESULT_ROUTE RESULT_TOPK
 const ons_operation_info ons_operations[ONS_OPERATION_COUNT] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     {#name, RESULT_##result, ONS_KEEP_##keeps, excluded, summary},

@@ -9,6 +9,7 @@
 
 #include "../api/loss.h"
 #include "../api/onsoftmax.h"
+#include "part.h"
 #include "running_sum.h"
 
 /* The arrays of a thread's piece, in the compute type. P is the softmax that the terms are weighted
@@ -109,44 +110,17 @@ static char *array_of(const divergences *of, int worker, array which) {
     return of->scratch + (worker * ARRAYS + (int)which) * of->piece * row_bytes(of);
 }
 
-/* The bytes from an operand's first row to row `row`. */
-static int64_t offset_of(const ons_problem *problem, ons_role role, int64_t row) {
-    int64_t offset = 0;
-    for (int dim = problem->dims - problem->reduced_dims - 1; dim >= 0; dim--) {
-        offset += row % problem->extent[dim] * problem->operand[role].stride[dim];
-        row /= problem->extent[dim];
-    }
-    return offset;
-}
-
 /* Rows of one input that differ in the last outer dimension alone, as a problem of `operation`
  * whose result goes to scratch. */
 static void fill(divergences *of, ons_operation operation, ons_role from, int64_t row, int64_t rows,
                  char *to) {
-    const int reduced = of->problem->reduced_dims, outer = of->problem->dims - reduced;
-    const int first = outer > 0 ? outer - 1 : 0;
-    int64_t stride = ons_dtype_size(of->plan->compute);
-    ons_problem part = *of->problem;
+    ons_problem part;
+    ons_take_part(of->problem, row, rows, &part);
     part.operation = operation;
     part.loss = NULL;
     part.operand[ONS_X] = part.operand[from];
     part.operand[ONS_GRADIENT] = (ons_operand){NULL, ONS_FLOAT32, {0}};
-    part.operand[ONS_X].data += offset_of(of->problem, from, row);
-    for (int role = ONS_WHERE; role <= ONS_SCALE; role++)
-        if (part.operand[role].data)
-            part.operand[role].data += offset_of(of->problem, (ons_role)role, row);
-    part.operand[ONS_Y] = (ons_operand){to, of->plan->compute, {0}};
-    if (outer > 0) part.extent[first] = rows;
-    for (int dim = part.dims - 1; dim >= first; dim--) {
-        part.operand[ONS_Y].stride[dim] = stride;
-        stride *= part.extent[dim];
-    }
-    part.dims -= first; /* drops the dimensions before `first` */
-    for (int dim = 0; dim < part.dims; dim++) {
-        part.extent[dim] = part.extent[dim + first];
-        for (int role = 0; role < ONS_OPERANDS; role++)
-            part.operand[role].stride[dim] = part.operand[role].stride[dim + first];
-    }
+    ons_place_rows(&part, ONS_Y, to, of->plan->compute, of->plan->N);
     const ons_status status = of->run_part(&part);
     if (status != ONS_OK) atomic_store(&of->status, status);
 }
@@ -158,7 +132,7 @@ static void store(const divergences *of, int64_t row, const char *from) {
     const int last = problem->dims - 1, first = problem->dims - problem->reduced_dims;
     const int64_t n = problem->extent[last], bytes = n * ons_dtype_size(of->plan->compute);
     for (int64_t j = 0; j < of->plan->N; j += n, from += bytes) {
-        char *to = y->data + offset_of(problem, ONS_Y, row);
+        char *to = y->data + ons_offset_of_row(problem, ONS_Y, row);
         int64_t index = j / n;
         for (int dim = last - 1; dim >= first; dim--) {
             to += index % problem->extent[dim] * y->stride[dim];
@@ -171,7 +145,8 @@ static void store(const divergences *of, int64_t row, const char *from) {
 static double scale_of(const ons_problem *problem, int64_t row) {
     const ons_operand *scale = &problem->operand[ONS_SCALE];
     if (!scale->data) return problem->scale_by;
-    return *(const double *)(const void *)(scale->data + offset_of(problem, ONS_SCALE, row));
+    return *(const double *)(const void *)(scale->data +
+                                           ons_offset_of_row(problem, ONS_SCALE, row));
 }
 
 /* Computes the value of a row and, where one of its arrays was, its gradient. */
@@ -203,15 +178,11 @@ static void finish_row(const divergences *of, int worker, int64_t i, int64_t row
 static void finish_rows(void *context, int worker, int64_t begin, int64_t end) {
     divergences *of = context;
     const ons_problem *problem = of->problem;
-    const int outer = problem->dims - problem->reduced_dims;
-    const int64_t side_by_side = outer > 0 ? problem->extent[outer - 1] : 1;
     const bool reverse = problem->operation == ONS_OPERATION_reverse_kl_divergence;
     const bool js = problem->operation == ONS_OPERATION_js_divergence;
     const ons_role of_p = reverse ? ONS_GRADIENT : ONS_X, of_q = reverse ? ONS_X : ONS_GRADIENT;
     for (int64_t row = begin, rows; row < end; row += rows) {
-        rows = side_by_side - row % side_by_side;
-        if (rows > of->piece) rows = of->piece;
-        if (rows > end - row) rows = end - row;
+        rows = ons_rows_together(problem, row, end, of->piece);
         if (of->plan->N > 0) {
             fill(of, ONS_OPERATION_softmax, of_p, row, rows, array_of(of, worker, P));
             fill(of, ONS_OPERATION_log_softmax, of_p, row, rows, array_of(of, worker, LOG_P));

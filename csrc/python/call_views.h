@@ -40,6 +40,9 @@ int ons_leave(ons_module *module, const ons_call_views *views, PyObject *const g
  * have a wider type, and products round in the arithmetic's type. */
 bool ons_has_other_products(const ons_problem *problem, ons_dtype dtype);
 
+/* The library's own type of indices: int64, but int32 in JAX without 64 bits. */
+int ons_index_type(const ons_caller *caller, int64_t N, ons_dtype *dtype);
+
 /* Adds the name of x's type to the list of DTYPES. */
 int ons_say_dtype(PyObject *const given[KEYWORDS], const ons_view *x);
 

@@ -3,15 +3,13 @@
 
 #include <string.h>
 
-/* The views are entries of `rows`, except where and scale. */
+/* The views are entries of `rows`. grad_out is None for no gradient. */
 typedef struct {
     ons_row_call rows;
-    PyObject *other, *given[KEYWORDS], *grad_value, *grad_out; /* grad_out None: no gradient */
+    PyObject *other, *where, *scale, *grad_value, *grad_out;
     ons_operation operation;
     int axis;
     bool reduces;
-    ons_call_views operands; /* where and scale. x is borrowed. */
-    double scale_by;
     ons_view *of_other, *of_given, *gradient, *values, *reduced;
     ons_loss terms;
 } divergence_call;
@@ -29,25 +27,10 @@ static int take_other(divergence_call *call) {
     return -1;
 }
 
-static int take_where_and_scale(divergence_call *call) {
-    ons_row_call *rows = &call->rows;
-    const ons_view *x = &rows->x, *of = call->operands.operand;
-    void *stream = rows->caller.stream;
-    call->operands.operand[ONS_X] = *x;
-    const int status =
-        ons_take_where_and_scale(&rows->caller, call->given, &call->operands, &call->scale_by);
-    ons_no_view(&call->operands.operand[ONS_X]);
-    if (status < 0) return -1;
-    return ons_join("where", &of[ONS_WHERE], x, stream) < 0 ||
-                   ons_join("scale", &of[ONS_SCALE], x, stream) < 0
-               ? -1
-               : 0;
-}
-
 static int take_arrays(divergence_call *call) {
     ons_row_call *rows = &call->rows;
     if (ons_take_logits(rows, call->axis) < 0 || take_other(call) < 0 ||
-        take_where_and_scale(call) < 0)
+        ons_take_row_masks(rows, call->where, call->scale) < 0)
         return -1;
     call->of_given = ons_take_real(rows, "grad_value", call->grad_value, &rows->rows, true);
     if (!call->of_given || ons_join_rows(rows) < 0) return -1;
@@ -70,7 +53,7 @@ static int run(divergence_call *call) {
     ons_problem problem;
     ons_row_call *rows = &call->rows;
     ons_loss *terms = &call->terms;
-    memcpy(operand, call->operands.operand, sizeof operand);
+    memcpy(operand, rows->masks.operand, sizeof operand);
     operand[ONS_X] = rows->x;
     operand[ONS_GRADIENT] = *call->of_other;
     terms->gradient = call->gradient->owner;
@@ -83,21 +66,9 @@ static int run(divergence_call *call) {
     terms->loss = call->values->data;
     terms->reduced = call->reduced ? call->reduced->data : NULL;
     problem.loss = terms;
-    problem.scale_by = call->scale_by;
+    problem.scale_by = rows->scale_by;
     problem.stream = rows->caller.stream;
     return ons_run_call(&rows->caller, &problem, ONS_METHOD_AUTO, rows->threads);
-}
-
-/* Streams to which where and scale belong wait for the run. */
-static int leave(divergence_call *call) {
-    ons_row_call *rows = &call->rows;
-    for (int role = ONS_WHERE; role <= ONS_SCALE; role++) {
-        const ons_view *view = &call->operands.operand[role];
-        if (view->owner && view->device == ONS_CUDA &&
-            ons_order(view->gpu, rows->caller.stream, view->stream) < 0)
-            return -1;
-    }
-    return ons_leave_rows(rows);
 }
 
 static PyObject *results(const divergence_call *call) {
@@ -117,26 +88,22 @@ PyObject *ons_divergence_call(PyObject *self, PyObject *args) {
                                                [JS] = ONS_OPERATION_js_divergence};
     divergence_call call;
     ons_row_call *rows = &call.rows;
-    PyObject *where, *scale, *stream, *threads, *result = NULL;
+    PyObject *stream, *threads, *result = NULL;
     int operation, reduction;
     memset(&call, 0, sizeof call);
     rows->caller.outside = &rows->outside;
-    ons_no_call_views(&call.operands);
     if (!PyArg_ParseTuple(args, "iOOidOOOOiOO:divergence", &operation, &rows->logits, &call.other,
-                          &call.axis, &call.terms.beta, &scale, &where, &call.grad_value,
+                          &call.axis, &call.terms.beta, &call.scale, &call.where, &call.grad_value,
                           &call.grad_out, &reduction, &stream, &threads) ||
         ons_begin_rows(rows, self, stream, threads) < 0)
         return NULL;
     call.operation = operations[operation];
     call.reduces = reduction != NONE;
-    call.given[WHERE] = where == Py_None ? NULL : where;
-    call.given[SCALE] = scale == Py_None ? NULL : scale;
     if (take_arrays(&call) == 0 && make_results(&call) == 0) {
         call.terms.share = reduction == MEAN ? 1.0 / (double)rows->count : 1.0;
-        if (run(&call) == 0 && leave(&call) == 0) result = results(&call);
+        if (run(&call) == 0 && ons_leave_rows(rows) == 0) result = results(&call);
     }
     ons_release_rows(rows);
-    ons_release_call_views(&call.operands);
     PyObject *const by = rows->outside.by_operator;
     if (!by) return result;
     const bool gradient = call.grad_out != Py_None;

@@ -263,6 +263,7 @@ static const char of_memory_doc[] =
 #define FUNCTIONS_OF_LOSS(name)
 #define FUNCTIONS_OF_LOSS_GRADIENT(name)
 #define FUNCTIONS_OF_DIVERGENCE(name)
+#define FUNCTIONS_OF_ROUTE(name)
 
 static PyMethodDef functions[] = {
 #define ONS_OPERATION(name, result, keeps, excluded, summary) FUNCTIONS_OF_##result(name)

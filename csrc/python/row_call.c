@@ -8,6 +8,8 @@ int ons_begin_rows(ons_row_call *call, PyObject *self, PyObject *stream, PyObjec
     call->threads = call->caller.module->num_threads;
     call->stream = stream;
     call->num_threads = threads;
+    call->scale_by = 1.0;
+    ons_no_call_views(&call->masks);
     if (ons_take_threads(threads == Py_None ? NULL : threads, &call->threads) < 0) return -1;
     return stream == Py_None ? 0 : ons_take_stream(stream, &call->caller.stream);
 }
@@ -121,6 +123,35 @@ ons_view *ons_take_doubles(ons_row_call *call, const char *name, PyObject *objec
     return view;
 }
 
+int ons_take_row_masks(ons_row_call *call, PyObject *where, PyObject *scale) {
+    PyObject *const given[KEYWORDS] = {
+        [WHERE] = where == Py_None ? NULL : where, [SCALE] = scale == Py_None ? NULL : scale};
+    ons_view *x = &call->masks.operand[ONS_X];
+    *x = call->x; /* borrowed */
+    const int status =
+        ons_take_where_and_scale(&call->caller, given, &call->masks, &call->scale_by);
+    ons_no_view(x);
+    return status;
+}
+
+/* Streams to which where and scale belong come before the run, or wait for it. */
+static int join_masks(const ons_row_call *call) {
+    const ons_view *of = call->masks.operand;
+    void *stream = call->caller.stream;
+    return ons_join("where", &of[ONS_WHERE], &call->x, stream) < 0
+               ? -1
+               : ons_join("scale", &of[ONS_SCALE], &call->x, stream);
+}
+static int leave_masks(const ons_row_call *call) {
+    for (int role = ONS_WHERE; role <= ONS_SCALE; role++) {
+        const ons_view *view = &call->masks.operand[role];
+        if (view->owner && view->device == ONS_CUDA &&
+            ons_order(view->gpu, call->caller.stream, view->stream) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 ons_view *ons_new_row_result(ons_row_call *call, const ons_view *like, ons_dtype dtype) {
     ons_view *view = new_entry(call, NULL, true), shaped = call->rows; /* of the logits' library */
     shaped.ndim = like->ndim;
@@ -208,13 +239,14 @@ int ons_join_rows(ons_row_call *call) {
         const ons_row_array *array = &call->array[i];
         if (array->name && ons_join(array->name, &array->view, x, stream) < 0) return -1;
     }
-    return 0;
+    return join_masks(call);
 }
 
 int ons_leave_rows(ons_row_call *call) {
     const ons_view *inputs[ONS_ROW_ARRAYS + 1] = {&call->x};
     int count = 1;
     if (call->x.device == ONS_CPU) return 0;
+    if (leave_masks(call) < 0) return -1;
     if (ons_order(call->x.gpu, call->caller.stream, call->x.stream) < 0) return -1;
     for (int i = 0; i < call->arrays; i++) {
         const ons_view *view = &call->array[i].view;
@@ -234,6 +266,7 @@ int ons_leave_rows(ons_row_call *call) {
 void ons_release_rows(ons_row_call *call) {
     ons_release_view(&call->x);
     for (int i = 0; i < call->arrays; i++) ons_release_view(&call->array[i].view);
+    ons_release_call_views(&call->masks);
 }
 
 PyObject *ons_hand_over_rows(const ons_row_call *call, const ons_view *view) {

@@ -30,6 +30,8 @@ typedef struct {
     ons_dtype real;   /* the arithmetic's type, of real arrays */
     int arrays;       /* the entries of `array` that are used */
     ons_row_array array[ONS_ROW_ARRAYS];
+    ons_call_views masks; /* where and scale alone */
+    double scale_by;      /* 1 without a scale */
 } ons_row_call;
 
 /* stream and threads may be None. */
@@ -52,6 +54,8 @@ ons_view *ons_take_real(ons_row_call *call, const char *name, PyObject *object,
 /* The same of doubles, for any logits. */
 ons_view *ons_take_doubles(ons_row_call *call, const char *name, PyObject *object,
                            const ons_view *like);
+/* where and scale, or NULL. Call it after ons_take_logits. */
+int ons_take_row_masks(ons_row_call *call, PyObject *where, PyObject *scale);
 /* A new result of the shape of `like`. */
 ons_view *ons_new_row_result(ons_row_call *call, const ons_view *like, ons_dtype dtype);
 /* The array that receives a gradient: a new one for True. Inputs that overlap it are copied, so

@@ -2,8 +2,7 @@
  * TopKWithNormalizer. */
 #include "call_views.h"
 
-/* The library's own type of indices: int64, but int32 in JAX without 64 bits. */
-static int index_type(const ons_caller *caller, int64_t N, ons_dtype *dtype) {
+int ons_index_type(const ons_caller *caller, int64_t N, ons_dtype *dtype) {
     *dtype = ONS_INT64;
     if (caller->library != ONS_JAX) return 0;
     PyObject *wide = ons_call_library(caller->module, "jax_has_64_bits", "()");
@@ -25,7 +24,7 @@ static int make_results(const ons_caller *caller, const ons_selection *selection
     const bool in_order = caller->library == ONS_NUMPY;
     ons_dtype indices;
     int64_t N = shape.ndim > 0 ? shape.shape[axis] : 1;
-    if (index_type(caller, N, &indices) < 0) return -1;
+    if (ons_index_type(caller, N, &indices) < 0) return -1;
     if (shape.ndim > 0) shape.shape[axis] = selection->k;
     if (ons_new_result(caller, &shape, in_order, dtype, &operand[ONS_Y]) < 0 ||
         ons_check_shape("the new values", &operand[ONS_Y], &shape) < 0 ||

@@ -66,6 +66,7 @@
 #define ENDINGS_OF_LOSS(operation)
 #define ENDINGS_OF_LOSS_GRADIENT(operation) /* softmax's, and loss.c */
 #define ENDINGS_OF_DIVERGENCE(operation)
+#define ENDINGS_OF_ROUTE(operation)
 #define ONS_OPERATION(name, result, keeps, excluded, summary) ENDINGS_OF_##result(name)
 #include "../../op/operations.def"
 #undef ONS_OPERATION
@@ -89,6 +90,7 @@
 #define ENDING_OF_LOSS(name, form)
 #define ENDING_OF_LOSS_GRADIENT(name, form)
 #define ENDING_OF_DIVERGENCE(name, form)
+#define ENDING_OF_ROUTE(name, form)
 
 #ifndef WITHOUT_PIPELINES
 #define RUN(name, operation, type, run_all) \
@@ -146,6 +148,7 @@
 #define RUNS_OF_LOSS(operation)
 #define RUNS_OF_LOSS_GRADIENT(operation)
 #define RUNS_OF_DIVERGENCE(operation)
+#define RUNS_OF_ROUTE(operation)
 #define RUNS_OF_GRADIENT(operation)
 #define ONS_OPERATION(name, result, keeps, excluded, summary) RUNS_OF_##result(name)
 #include "../../op/operations.def"
@@ -164,6 +167,7 @@
 #define PIPELINES_OF_LOSS(name)
 #define PIPELINES_OF_LOSS_GRADIENT(name)
 #define PIPELINES_OF_DIVERGENCE(name)
+#define PIPELINES_OF_ROUTE(name)
 #define PIPELINES_OF_GRADIENT(name)
 #endif
 

@@ -181,6 +181,7 @@ typedef struct {
 #define OPERATION_OF_LOSS(name, keeps)
 #define OPERATION_OF_LOSS_GRADIENT(name, keeps)
 #define OPERATION_OF_DIVERGENCE(name, keeps)
+#define OPERATION_OF_ROUTE(name, keeps)
 #define ONS_OPERATION(name, result, keeps, excluded, summary) OPERATION_OF_##result(name, keeps)
 #include "../../op/operations.def"
 #undef ONS_OPERATION

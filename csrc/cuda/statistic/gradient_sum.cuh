@@ -56,6 +56,7 @@ struct gradient_sum : nothing_beside {
 #define OF_LOSS(code)
 #define OF_LOSS_GRADIENT(code)
 #define OF_DIVERGENCE(code)
+#define OF_ROUTE(code)
 
 struct gradient_operations : several_operations {
     using statistic = gradient_sum;
@@ -78,5 +79,6 @@ struct gradient_operations : several_operations {
 #undef OF_LOSS
 #undef OF_LOSS_GRADIENT
 #undef OF_DIVERGENCE
+#undef OF_ROUTE
 
 #endif

@@ -1,0 +1,152 @@
+"""route: the router of a mixture of experts. It chooses k experts for each row of logits."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+from . import _core
+from ._libraries.kinds import dtype_name
+from ._losses import _prepared
+from ._types import Score
+
+if TYPE_CHECKING:
+    from ._types import ArrayLike
+
+_SCORES: tuple[Score, ...] = get_args(Score)
+_METHODS = ("auto", "invariant")
+_INDEX_BITS = {"int32": 32, "int64": 64}
+
+
+class Route(NamedTuple):
+    """The result of route: two arrays with k elements along the axis."""
+
+    weights: Any
+    """The weights of the k experts of each row."""
+    indices: Any
+    """Their indices along the axis."""
+
+
+def checked(
+    score: str, groups: int, top_groups: int | None, scale: float, index_dtype: Any, method: str
+) -> tuple[int, int, int, float, int]:
+    """score, groups, top_groups, scale and index_dtype as numbers, as the core takes them."""
+    if score not in _SCORES:
+        raise ValueError(f"score is {score!r}: expected 'softmax', 'sigmoid', 'sqrtsoftplus' or 'none'")
+    if method not in _METHODS:
+        raise ValueError(f"method is {method!r}: expected 'auto' or 'invariant', since route has one method")
+    if top_groups is not None and top_groups < 1:
+        raise ValueError(f"top_groups is {top_groups!r}: expected at least 1")
+    bits = 0
+    if index_dtype is not None:
+        name = getattr(index_dtype, "__name__", None) or dtype_name(index_dtype)
+        if name not in _INDEX_BITS:
+            raise TypeError(f"index_dtype is {index_dtype!r}: expected int32 or int64")
+        bits = _INDEX_BITS[name]
+    few = 0 if top_groups is None else operator.index(top_groups)
+    return _SCORES.index(score), operator.index(groups), few, float(scale), bits
+
+
+def route(
+    logits: ArrayLike,
+    k: int,
+    axis: int = -1,
+    *,
+    score: Score = "softmax",
+    bias: ArrayLike | None = None,
+    groups: int = 1,
+    top_groups: int | None = None,
+    renormalize: bool = True,
+    scale: float = 1.0,
+    index_dtype: Any = None,
+    where: ArrayLike | None = None,
+    method: str = "auto",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Route:
+    """The k experts of each row of router logits, and their weights.
+
+    Every layer of a mixture of experts begins with this call. It takes the place of a softmax, a top-k, a
+    gather and a division. A GPU reads the logits once and starts one kernel, if a row has up to 1024 experts.
+
+    Each expert has a score. The k largest scores choose the experts, after `bias` is added to them. The
+    weights are the scores without the bias.
+
+    Parameters
+    ----------
+    logits : array_like, any shape
+        One logit for each expert along `axis`.
+    k : int
+        Number of experts to choose per row.
+    axis : int
+        The axis of the experts. The last axis by default.
+    score : {"softmax", "sigmoid", "sqrtsoftplus", "none"}
+        The score of a logit x: softmax over all experts, 1 / (1 + exp(-x)), sqrt(log(1 + exp(x))), or x.
+    bias : array_like of length N, optional
+        A number for each expert, added to its score for the choice alone.
+    groups, top_groups : int
+        The experts lie in `groups` equal groups, side by side. Only experts of the `top_groups` best groups
+        can be chosen. None: of all groups. A group counts its best score, or with a bias the sum of its two
+        best, bias included.
+    renormalize : bool
+        Whether the weights of a row are divided by their sum. If the sum is 0, they stay 0. With score="none",
+        the weights are then the softmax of the k logits.
+    scale : float
+        The weights are multiplied by this factor at the end.
+    index_dtype : dtype, optional
+        int32 or int64. By default int64, or int32 in JAX without jax_enable_x64.
+    where : array of bool that broadcasts to logits, optional
+        False excludes an expert. Its weight is 0, it counts for no group, and it comes after all others.
+    method : {"auto", "invariant"}
+        Both give a row the same bits in any batch.
+    stream, num_threads
+        As softmax takes them.
+
+    Returns
+    -------
+    Route
+        The named tuple (weights, indices), with k elements along axis. The expert with the best score comes
+        first, bias included. If two are equal, the one with the lower index comes first. This holds for groups
+        too. NaN is the largest. Weights are float32, or float64 for float64 logits.
+
+    Raises
+    ------
+    TypeError
+        An argument has the wrong type.
+    ValueError
+        An argument is out of range, k is more than the chosen groups have, or a shape does not fit.
+
+    Notes
+    -----
+    Milakov and Gimelshein, arXiv 1805.02867, algorithm 4. The groups are those of DeepSeek-V2 (arXiv
+    2405.04434) and V3 (arXiv 2412.19437).
+
+    Examples
+    --------
+    >>> import numpy as np, onsoftmax as ons
+    >>> weights, indices = ons.route(np.array([[1.0, 2, 3, 6, 2, 1]], np.float32), 2)
+    >>> weights.round(3), indices
+    (array([[0.953, 0.047]], dtype=float32), array([[3, 2]]))
+    """
+    numbers = checked(score, groups, top_groups, scale, index_dtype, method)
+    of_score, of_groups, of_top_groups, of_scale, bits = numbers
+    if bias is not None:
+        of_logits = dtype_name(getattr(logits, "dtype", "float64"))
+        bias = _prepared("bias", bias, ("float64",) if of_logits == "float64" else ("float32",))
+    found = _core.route(
+        logits,
+        k,
+        operator.index(axis),
+        of_score,
+        bias,
+        of_groups,
+        of_top_groups,
+        renormalize,
+        of_scale,
+        where,
+        bits,
+        method == "invariant",
+        stream,
+        num_threads,
+    )
+    return Route(*found)
