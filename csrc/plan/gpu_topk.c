@@ -1,6 +1,7 @@
 /* plan/gpu_topk.c - the method and the shape of the operation that selects, on a GPU. The lanes,
  * chunks and blocks of a row depend on N, k, the types and the GPU. For short rows they also depend
  * on the number of rows. That changes no bits, since float32 is added up in any order. */
+#include "../api/route.h"
 #include "../cuda/topk/shapes.h"
 #include "gpu.h"
 
@@ -178,6 +179,47 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
     return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
+/* The shape of a router. The block's workspace has a list, and the keys of a row and of its
+ * groups. */
+static ons_status shape_route(const gpu_row *row, const ons_problem *problem, ons_plan *plan) {
+    static const int shapes[][2] = {
+#define ONS_ROUTE_SHAPE(lanes, chunks) {lanes, chunks},
+#include "../cuda/kernels.def"
+#undef ONS_ROUTE_SHAPE
+    };
+    const int64_t key_bytes = ons_dtype_size(plan->compute), groups = problem->route->groups;
+    plan->k = problem->k;
+    plan->width = 1;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes && plan->N <= ROUTE_EXPERTS; i++) {
+        const int lanes = shapes[i][0], chunks = shapes[i][1];
+        if (lanes * chunks < row->chunks) continue;
+        plan->method = ONS_METHOD_fused_warp;
+        plan->reason = "the row fits the registers of a warp: one read, no barrier";
+        plan->family = ONS_FAMILY_route_in_warp;
+        plan->lanes = lanes;
+        plan->elements_a_thread = chunks * row->chunk;
+        plan->tile = plan->lanes * plan->elements_a_thread;
+        plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+        const int64_t row_bytes = route_row_bytes(plan->tile, groups, plan->k, key_bytes);
+        while (plan->threads > WARP &&
+               plan->threads / plan->lanes * row_bytes > row->gpu->shared_bytes)
+            plan->threads /= 2;
+        plan->width = plan->threads / plan->lanes;
+        return ONS_OK;
+    }
+    plan->method = ONS_METHOD_online;
+    plan->reason = "no warp holds the row: a block reads its keys several times";
+    plan->family = ONS_FAMILY_route_in_block;
+    plan->threads = PASS_THREADS;
+    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+    plan->blocks_a_row = min_of(max_of(plan->rows, 1), 2 * row->gpu->multiprocessors);
+    const int64_t a_block =
+        power_of_two_from(plan->k) * entry_bytes(plan) + (plan->N + groups) * key_bytes;
+    plan->workspace_bytes = plan->blocks_a_row * ceil_div(a_block, 16) * 16;
+    return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
+}
+
 static ons_status take(ons_method method, const char *reason, const gpu_row *row, int64_t k,
                        ons_plan *plan) {
     plan->method = method;
@@ -230,6 +272,7 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
     row.is_16_bit = row.contiguous && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     plan->form = ONS_ROW_FORM;
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
+    if (problem->operation == ONS_OPERATION_route) return shape_route(&row, problem, plan);
     if (plan->method == ONS_METHOD_fused)
         plan->method = row.chunks <= WARP * WARP_CHUNKS                 ? ONS_METHOD_fused_warp
                        : row.chunks <= TOPK_BLOCK_THREADS * TOPK_CHUNKS ? ONS_METHOD_fused_block
@@ -288,5 +331,7 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
 }
 
 int ons_topk_reads(const ons_plan *plan) {
-    return (plan->family == ONS_FAMILY_topk_large ? 3 : 1) + plan->in_double;
+    const bool counts =
+        plan->family == ONS_FAMILY_topk_large || plan->family == ONS_FAMILY_route_in_block;
+    return (counts ? 3 : 1) + plan->in_double;
 }

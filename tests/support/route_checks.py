@@ -21,7 +21,9 @@ def scores_of(x: Any, score: str, allowed: Any) -> Any:
         if score == "sigmoid":
             return 1 / (1 + np.exp(-x))
         if score == "sqrtsoftplus":
-            return np.sqrt(np.where(x > 0, x + np.log1p(np.exp(-np.abs(x))), np.log1p(np.exp(np.minimum(x, 0)))))
+            return np.sqrt(
+                np.where(x > 0, x + np.log1p(np.exp(-np.abs(x))), np.log1p(np.exp(np.minimum(x, 0))))
+            )
         return x
 
 
@@ -74,7 +76,12 @@ def weights_of(
         if renormalize and score == "none":
             some = np.where(counts, own, -np.inf)
             own = np.exp(some - some.max()) if counts.any() else own
-        elif renormalize and score == "softmax" and not np.isnan(own[counts]).any() and (x[indices][counts] > -np.inf).any():
+        elif (
+            renormalize
+            and score == "softmax"
+            and not np.isnan(own[counts]).any()
+            and (x[indices][counts] > -np.inf).any()
+        ):
             some = np.where(counts, x[indices], -np.inf)  # d cancels, and nothing underflows
             own = np.exp(some - some.max())
         own = np.where(counts, own, 0.0)
@@ -124,3 +131,42 @@ def check_route(
         good = (error <= limit * np.abs(exact) + 2.0**-149) | (w == exact) | (np.isnan(w) & np.isnan(exact))
         assert good.all(), (x, i, w, exact, error / np.abs(exact) / eps)
     return swapped
+
+
+SCORES = ("softmax", "sigmoid", "sqrtsoftplus", "none")
+
+
+def logits_of(rng: Any, kind: str, shape: tuple[int, ...], dtype: Any) -> Any:
+    x = rng.standard_normal(shape) * 3
+    if kind == "ties":
+        x = np.round(x)
+    elif kind == "edges":
+        x = rng.choice([-np.inf, np.inf, np.nan, 0.0, -0.0, 1.0, -1.0, 88.0, -120.0, 1e30], shape)
+    elif kind == "masked":
+        x = np.where(rng.random(shape) < 0.5, -np.inf, x)
+    elif kind == "equal":
+        x = np.zeros(shape)
+    return x.astype(dtype)
+
+
+def random_case(seed: int) -> tuple[Any, int, dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    groups = int(rng.choice([1, 1, 2, 4, 8]))
+    N = groups * int(rng.choice([1, 2, 3, 8, 16, 31, 32, 50]))
+    dtype = rng.choice([np.float16, np.float32, np.float64])
+    kind = str(rng.choice(["normal", "ties", "edges", "masked", "equal"]))
+    logits = logits_of(rng, kind, (int(rng.integers(1, 7)), N), dtype)
+    terms: dict[str, Any] = {
+        "score": str(rng.choice(SCORES)),
+        "renormalize": bool(rng.integers(2)),
+        "scale": float(rng.choice([1.0, 2.5, -1.0])),
+    }
+    if rng.random() < 0.5:
+        # multiples of 1/8 keep sums with rounded logits exact, so that ties are ties
+        terms["bias"] = (rng.integers(-8, 9, N) / 8).astype(np.float64 if dtype is np.float64 else np.float32)
+    if groups > 1:
+        terms |= {"groups": groups, "top_groups": int(rng.integers(1, groups + 1))}
+    if rng.random() < 0.3:
+        terms["where"] = rng.random(logits.shape if rng.random() < 0.5 else (N,)) < 0.6
+    k = int(rng.integers(1, N // groups * terms.get("top_groups", 1) + 1))
+    return logits, min(k, int(rng.choice([1, 2, 8, k]))), terms

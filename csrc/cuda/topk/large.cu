@@ -7,6 +7,7 @@
 #include "../kernel/passes.cuh"
 #include "launch.cuh"
 #include "select.cuh"
+#include "sort.cuh"
 
 /* Calls visit(key, place) for this thread's elements of a row. */
 template <typename Row, typename Visit>
@@ -19,28 +20,6 @@ __device__ inline void each_element(const Row &row, Visit visit) {
             if (at < row.N) visit(key_of(tile.element(e)), (uint32_t)at);
         }
     });
-}
-
-/* Sorts n entries, where n is a power of two, by a bitonic network (Batcher, Sorting networks and
- * their applications, 1968). A whole block must call it. */
-template <typename Entry>
-__device__ inline void sort_entries(Entry *list, uint32_t n) {
-#pragma unroll 1
-    for (uint32_t size = 2; size <= n; size *= 2)
-#pragma unroll 1
-        for (uint32_t apart = size / 2; apart > 0; apart /= 2) {
-            __syncthreads();
-#pragma unroll 1
-            for (uint32_t i = threadIdx.x; i < n / 2; i += blockDim.x) {
-                const uint32_t low = 2 * i - (i & (apart - 1)), high = low + apart;
-                const Entry a = list[low], b = list[high];
-                if (low & size ? a.is_before(b) : b.is_before(a)) {
-                    list[low] = b;
-                    list[high] = a;
-                }
-            }
-        }
-    __syncthreads();
 }
 
 template <typename Rows>

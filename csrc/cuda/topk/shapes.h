@@ -15,7 +15,8 @@ enum {
     TOPK_KEPT = 32,                 /* tiles whose tops are all kept */
     TOPK_QUEUED = 8,                /* tops a thread in the queue; entries a thread in the list */
     TOPK_TILE_CHUNKS = 4,           /* chunks of a thread in a tile */
-    TOPK_TILE_CHUNKS_16_BIT = 8     /* the same for 16-bit rows */
+    TOPK_TILE_CHUNKS_16_BIT = 8,    /* the same for 16-bit rows */
+    ROUTE_EXPERTS = 1024            /* most experts of a row that a warp holds, in topk/route.cu */
 };
 
 /* The rows that a shape of topk/sorted.cu serves: all, many without gaps, many 16-bit rows without
@@ -30,6 +31,19 @@ typedef enum {
 /* Entries in the list of a row of topk/warp.cu: more than k, so that a bound need not be exact. A
  * multiple of the entries read at once. */
 static inline int64_t topk_warp_room(int64_t k) { return k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4; }
+
+/* Bytes of shared memory for a row of topk/route.cu: first the keys of the row and of its groups,
+ * then in their place the list and the k entries in order. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    static inline int64_t
+    route_row_bytes(int64_t tile, int64_t groups, int64_t k, int64_t key_bytes) {
+    const int64_t room = k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4;
+    const int64_t of_groups = groups > 1 ? (tile + groups) * key_bytes + groups : 0;
+    const int64_t of_lists = (room + k) * 2 * key_bytes;
+    return ((of_groups > of_lists ? of_groups : of_lists) + 15) / 16 * 16;
+}
 
 /* Elements that each lane keeps of its own in topk/sorted.cu. */
 static inline int64_t topk_kept(int64_t k, int64_t elements) {
