@@ -13,6 +13,7 @@
 #define ONS_ROUTE_H
 
 #include "problem.h"
+#include "state.h"
 
 /* The score of a logit x: softmax of its row, 1 / (1 + e^-x), sqrt(log(1 + e^x)), or x itself,
  * which is renormalized by softmax over the k. */
@@ -31,12 +32,17 @@ typedef struct ons_route {
     double scale;
 } ons_route;
 
-static inline bool ons_route_has_groups(const ons_route *route) {
+ONS_INLINE bool ons_route_has_groups(const ons_route *route) {
     return route->top_groups < route->groups;
 }
 
+/* Whether (m, d) of the whole row is needed. */
+ONS_INLINE bool ons_route_needs_pair(const ons_route *route) {
+    return route->score == ONS_SCORE_SOFTMAX && (route->bias || !route->renormalize);
+}
+
 /* Whether weights are renormalized as exponentials of logits. Then d of the whole row cancels. */
-static inline bool ons_route_is_softmax_of_k(const ons_route *route) {
+ONS_INLINE bool ons_route_is_softmax_of_k(const ons_route *route) {
     return route->renormalize &&
            (route->score == ONS_SCORE_SOFTMAX || route->score == ONS_SCORE_NONE);
 }

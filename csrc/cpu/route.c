@@ -390,8 +390,7 @@ ons_status ons_cpu_route(const ons_problem *problem, const ons_plan *plan, ons_r
                   .kernels = ons_kernels_for(plan->compute),
                   .run_part = run_part,
                   .has_keys = route->bias || ons_route_has_groups(route),
-                  .has_probabilities =
-                      route->score == ONS_SCORE_SOFTMAX && (route->bias || !route->renormalize),
+                  .has_probabilities = ons_route_needs_pair(route),
                   .size = ons_dtype_size(plan->compute),
                   .in_group = plan->N / route->groups,
                   .open = plan->N / route->groups * route->top_groups,

@@ -182,29 +182,29 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
 /* The shape of a router. The block's workspace has a list, and the keys of a row and of its
  * groups. */
 static ons_status shape_route(const gpu_row *row, const ons_problem *problem, ons_plan *plan) {
-    static const int shapes[][2] = {
-#define ONS_ROUTE_SHAPE(lanes, chunks) {lanes, chunks},
-#include "../cuda/kernels.def"
-#undef ONS_ROUTE_SHAPE
-    };
     const int64_t key_bytes = ons_dtype_size(plan->compute), groups = problem->route->groups;
-    plan->k = problem->k;
+    const bool is_plain = row->contiguous && plan->compute == ONS_FLOAT32 &&
+                          !problem->route->bias && !ons_route_has_groups(problem->route);
     plan->width = 1;
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes && plan->N <= ROUTE_EXPERTS; i++) {
-        const int lanes = shapes[i][0], chunks = shapes[i][1];
-        if (lanes * chunks < row->chunks) continue;
+    if (is_plain && plan->N <= ROUTE_EXPERTS) {
+        plan->method = ONS_METHOD_fused_warp;
+        plan->reason = "the row fits the registers of a warp: one read, no barrier";
+        plan->family = ONS_FAMILY_topk_warp;
+        return shape_warp(row, plan->k, plan) ? ONS_OK : ONS_E_ROW_TOO_LONG;
+    }
+    if (plan->N <= ROUTE_EXPERTS && groups <= WARP) {
+        const int64_t chunks = power_of_two_from(ceil_div(row->chunks, WARP));
         plan->method = ONS_METHOD_fused_warp;
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->family = ONS_FAMILY_route_in_warp;
-        plan->lanes = lanes;
-        plan->elements_a_thread = chunks * row->chunk;
-        plan->tile = plan->lanes * plan->elements_a_thread;
-        plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+        plan->lanes = WARP;
+        plan->elements_a_thread = (int)max_of(chunks, key_bytes / 4) * row->chunk;
+        plan->tile = (int64_t)WARP * plan->elements_a_thread;
+        plan->threads = ons_threads_of_warps(row, plan->rows * WARP, WARP_ROW_THREADS);
         const int64_t row_bytes = route_row_bytes(plan->tile, groups, plan->k, key_bytes);
-        while (plan->threads > WARP &&
-               plan->threads / plan->lanes * row_bytes > row->gpu->shared_bytes)
+        while (plan->threads > WARP && plan->threads / WARP * row_bytes > row->gpu->shared_bytes)
             plan->threads /= 2;
-        plan->width = plan->threads / plan->lanes;
+        plan->width = plan->threads / WARP;
         return ONS_OK;
     }
     plan->method = ONS_METHOD_online;

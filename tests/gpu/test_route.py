@@ -38,7 +38,7 @@ def test_random_rows(first: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_lengths(N: int, dtype: Any) -> None:
     torch.manual_seed(N)
-    for rows in (1, 77):
+    for rows in (1, 9):
         x = (torch.randn(rows, N, device="cuda", dtype=torch.float64) * 3).to(dtype)
         wide = x.to(torch.float64) if dtype is torch.float64 else x.float()
         for k in sorted({1, min(2, N), min(8, N), min(33, N), N}):

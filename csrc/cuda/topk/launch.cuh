@@ -32,9 +32,22 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
     const bool in_pairs = !HAS_PROBLEM<Rows> && problem->k % 2 == 0 &&
                           values.dtype != ONS_FLOAT64 && is_of_pairs(values) &&
                           is_of_pairs(indices);
-    topk_arguments<Rows> arguments = {
-        rows,         values,   indices, at(ONS_STATISTIC), (int)problem->k,  room,
-        problem->log, in_pairs, 1,       request.plan->N,   request.workspace};
+    topk_arguments<Rows> arguments = {rows,
+                                      values,
+                                      indices,
+                                      at(ONS_STATISTIC),
+                                      (int)problem->k,
+                                      room,
+                                      problem->log,
+                                      in_pairs,
+                                      1,
+                                      request.plan->N,
+                                      request.workspace,
+                                      problem->operation == ONS_OPERATION_route,
+                                      values.along == ons_dtype_size(values.dtype) &&
+                                          indices.along == ons_dtype_size(indices.dtype),
+                                      ons_route()};
+    if (arguments.routes) arguments.route = *problem->route;
     return body(rows_of<Rows>{rows}, arguments);
 }
 

@@ -3,6 +3,7 @@
 #define ONS_TOPK_RESULTS_CUH
 
 #include "entry.cuh"
+#include "route_weights.cuh"
 #include "scan.cuh"
 #include "../rows/address.cuh"
 #include "../statistic/finish.cuh"
@@ -23,6 +24,12 @@ struct topk_arguments : Rows::arguments {
     bool in_pairs; /* k is even and results lie side by side, so two may be written at once */
     int64_t parts, part_length; /* of a row; 1 part: the row is whole */
     void *workspace;
+    bool routes;       /* the results are a router's */
+    bool side_by_side; /* the results of each row */
+    ons_route route;
+
+    /* Whether (m, d) of the whole row is needed. */
+    __device__ bool needs_pair() const { return !routes || ons_route_needs_pair(&route); }
 };
 
 template <typename Rows>
@@ -168,6 +175,77 @@ __device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int6
     }
 }
 
+/* ------- Results of a router ------- */
+
+/* The sum over the LANES lanes of a row, or over a block (0). */
+template <int LANES, typename Real>
+__device__ inline Real sum_of_row_in(Real sum) {
+    constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
+    const unsigned lanes = lanes_of_row<TOGETHER>();
+#pragma unroll
+    for (int apart = TOGETHER / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(lanes, sum, apart);
+    if constexpr (LANES == 0) {
+        __shared__ Real of_warps[WARP];
+        if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = sum;
+        __syncthreads();
+        sum = 0;
+        for (int warp = 0; warp < warps_of_block(); warp++) sum += of_warps[warp];
+    }
+    return sum;
+}
+
+/* Writes the weights and indices of a row's k experts. get(j) returns a chosen_expert for each j
+ * below k. m is the largest of their logits, or nearly so. LANES lanes, or a block (0), must call
+ * it. */
+template <int LANES, typename Rows, typename Real, typename Get>
+__device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, int64_t row,
+                                            uint32_t k, const state<Real> &total, Real m, Get get) {
+    constexpr int HELD = LANES == 0 || LANES >= 8 ? 1 : 8 / LANES; /* experts of a thread */
+    const uint32_t together = LANES == 0 ? blockDim.x : LANES, own = threadIdx.x % together;
+    const weights_of_row<Real> weigh(args.route, total, m);
+    const bool renormalizes = args.route.renormalize;
+    chosen_expert<Real> held[HELD];
+    Real weight[HELD], sum = 0;
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        weight[i] = 0;
+        if (own + i * together < k) {
+            held[i] = get(own + i * together);
+            weight[i] = weigh(held[i]);
+        }
+        sum += weight[i];
+    }
+#pragma unroll 1
+    for (uint32_t j = own + HELD * together; j < k && renormalizes; j += together)
+        sum += weigh(get(j));
+    if (renormalizes) sum = sum_of_row_in<LANES>(sum);
+    char *const values = results_of(args, args.values, ONS_Y, row);
+    char *const indices = results_of(args, args.indices, ONS_INDICES, row);
+    auto write = [&](const chosen_expert<Real> &one, Real before) {
+        const Real after = renormalizes ? weigh.share(before, sum) : before;
+        const Real value = one.is_allowed ? after * (Real)args.route.scale : 0;
+        if (args.side_by_side) {
+            ((Real *)values)[one.order] = value;
+            if (args.indices.dtype == ONS_INT64)
+                ((int64_t *)indices)[one.order] = one.place;
+            else
+                ((int32_t *)indices)[one.order] = (int32_t)one.place;
+        } else {
+            write_result(args, values, indices, one.order, value, one.place);
+        }
+    };
+#pragma unroll
+    for (int i = 0; i < HELD; i++)
+        if (own + i * together < k) write(held[i], weight[i]);
+#pragma unroll 1
+    for (uint32_t j = own + HELD * together; j < k; j += together) {
+        const chosen_expert<Real> one = get(j);
+        write(one, weigh(one));
+    }
+}
+
+/* ------- Results of softmax_topk ------- */
+
 /* The results of one row. */
 template <typename Rows>
 class topk_of_row {
@@ -216,6 +294,20 @@ class topk_of_row {
             *(ulonglong2 *)(indices + order * sizeof(int64_t)) = {place[0], place[1]};
         else
             *(uint2 *)(indices + order * sizeof(int32_t)) = {place[0], place[1]};
+    }
+
+    /* Writes the k results of softmax_topk or of a router. get(i) returns a chosen_expert for each
+     * i below k. LANES lanes must call it. */
+    template <int LANES, typename Get>
+    __device__ void put_all(uint32_t k, const state<Real> &total, Get get) {
+        if constexpr (!HAS_PROBLEM<Rows> && std::is_same_v<Real, float>)
+            if (args.routes)
+                return write_route<LANES>(args, row, k, total, k > 0 ? get(0).x : 0, get);
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x % LANES; i < k; i += LANES) {
+            const chosen_expert<Real> one = get(i);
+            put(one.order, one.x, one.place);
+        }
     }
 
     /* Writes what put() left out. The LANES lanes of the row, or its block (0), must call it. */

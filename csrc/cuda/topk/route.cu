@@ -1,14 +1,31 @@
-/* topk/route.cu - the router of a mixture of experts, for rows of up to 1024 experts. A row stays
- * in the registers of LANES lanes of a warp, as keys. A bound of the k-th key comes from two
- * numbers of each lane, or from counting. The keys from the bound on are listed in shared memory,
- * put in order, and become weights.
+/* topk/route.cu - a router with a bias, groups or a mask, for rows of up to 1024 experts and 32
+ * groups. A warp holds the keys of a row in registers. A bound of the k-th key comes from the
+ * largest key of each lane, or from counting. The keys from the bound on are listed in shared
+ * memory, put in order, and become weights.
  *
- * Moves 1 read of N. Stops at 32 lanes of 8 chunks; in float64 at 16 chunks. */
+ * Moves 1 read of N. Stops at 8 chunks a lane; in float64 at 16 chunks. */
 #include "route.cuh"
-#include "tops.cuh"
+
+/* The groups of a row. `lanes` neighbouring lanes find what a group counts, in `steps` steps. */
+struct groups_of_row {
+    uint32_t groups, top, in_group, lanes, steps, inverse;
+
+    explicit groups_of_row(const ons_plan *plan, const ons_route &route)
+        : groups((uint32_t)route.groups),
+          top((uint32_t)route.top_groups),
+          in_group((uint32_t)(plan->N / route.groups)),
+          lanes(1) {
+        while (2 * lanes * groups <= WARP && in_group % (2 * lanes) == 0) lanes *= 2;
+        steps = in_group / lanes;
+        inverse = ((1u << 20) + in_group - 1) / in_group;
+    }
+    /* The group of a place. This is exact for up to 1024 experts. */
+    __device__ uint32_t of(uint32_t at) const { return at * inverse >> 20; }
+    __device__ bool has_some_closed() const { return top < groups; }
+};
 
 /* The keys of a lane. A bit of a mask stands for each. */
-template <typename Rows, int LANES, int K>
+template <typename Rows, int K>
 struct keys_of_lane {
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
@@ -18,7 +35,7 @@ struct keys_of_lane {
     Key key[n];
 
     __device__ static uint32_t place_of(int e) {
-        return threadIdx.x % LANES * V + place<LANES, V>(e);
+        return threadIdx.x % WARP * V + place<WARP, V>(e);
     }
     __device__ unsigned from(Key least) const {
         unsigned bits = 0;
@@ -28,37 +45,45 @@ struct keys_of_lane {
         return bits;
     }
     __device__ static uint32_t count(unsigned bits) {
-        return (uint32_t)count_over_lanes<LANES>(__popc(bits));
+        return (uint32_t)count_over_lanes<WARP>(__popc(bits));
+    }
+    __device__ Key largest() const {
+        Key most = key[0];
+#pragma unroll
+        for (int e = 1; e < n; e++) most = max(most, key[e]);
+        return most;
     }
 
-    /* The largest of every second key. */
-    __device__ Key top(int which) const {
-        Key most = NO_EXPERT;
-#pragma unroll
-        for (int e = 0; e < n; e++)
-            if (e % 2 == which) most = max(most, key[e]);
-        return most;
+    /* A number that at least k keys are not below. It is the k-th different one of the lanes'
+     * largest keys, or EXCLUDED if there are fewer. */
+    __device__ Key bound_of_tops(uint32_t k) const {
+        Key top = largest(), bound = EXCLUDED;
+#pragma unroll 1
+        for (uint32_t i = 0; i < k; i++) {
+            bound = ~least_of_warp((Key)~top);
+            if (top == bound) top = NO_EXPERT;
+        }
+        return max(bound, (Key)EXCLUDED);
     }
 
     /* The bits of the row's first `wanted` keys that have a bit. */
     __device__ static unsigned first_of(unsigned bits, uint32_t wanted) {
-        const int lane = threadIdx.x % LANES;
         unsigned kept = 0;
         uint32_t before = 0;
 #pragma unroll 1
         for (int k = 0; k < K; k++) {
             const unsigned of_chunk = bits & ((1u << V) - 1) << (k * V);
-            const uint32_t upto = sum_up_to_lane<LANES>(__popc(of_chunk), lane);
+            const uint32_t upto = sum_up_to_lane<WARP>(__popc(of_chunk), threadIdx.x % WARP);
             uint32_t at = before + upto - __popc(of_chunk);
             for (unsigned left = of_chunk; left; left &= left - 1)
                 if (at++ < wanted) kept |= left & (0 - left);
-            before += __shfl_sync(~0u, upto, LANES - 1, LANES);
+            before += __shfl_sync(~0u, upto, WARP - 1);
         }
         return kept;
     }
 
-    /* The bits of exactly the k first keys of a row that has so many. It finds the bits of the k-th
-     * key one after the other. Whole warps must call it. */
+    /* The bits of exactly the k first keys. It finds the bits of the k-th key one after the
+     * other. */
     __device__ __forceinline__ unsigned exactly(uint32_t k) const {
         Key kth = 0;
 #pragma unroll 1
@@ -69,91 +94,93 @@ struct keys_of_lane {
     }
 };
 
-/* Sets the keys of closed groups to NO_EXPERT. `room` has space for the keys of a row and of its
- * groups. */
-template <typename Keys, int LANES, typename Rows>
-__device__ inline void close_groups(Keys &keys, const route_arguments<Rows> &args, void *room,
-                                    uint32_t N) {
+/* Sets the keys of closed groups to NO_EXPERT. `room` has space for the keys of a row. */
+template <typename Rows, int K>
+__device__ __forceinline__ void close_groups(keys_of_lane<Rows, K> &keys,
+                                             const topk_arguments<Rows> &args,
+                                             const groups_of_row &shape, void *room) {
+    using Keys = keys_of_lane<Rows, K>;
     using Key = typename Keys::Key;
-    const ons_route &route = args.route;
-    const uint32_t lane = threadIdx.x % LANES, groups = (uint32_t)route.groups;
-    const uint32_t in_group = (uint32_t)args.N / groups, top = (uint32_t)route.top_groups;
-    Key *const all = (Key *)room, *const counts = all + LANES * Keys::n;
-    bool *const is_closed = (bool *)(counts + groups);
+    constexpr int V = Keys::V;
+    const uint32_t lane = threadIdx.x % WARP, lanes = shape.lanes;
+    Key *const all = (Key *)room;
 #pragma unroll
     for (int e = 0; e < Keys::n; e++) all[Keys::place_of(e)] = keys.key[e];
     __syncwarp();
-
-    uint32_t apart = 1; /* lanes that share a group, a power of two */
-    while (2 * apart * groups <= LANES && in_group % (2 * apart) == 0) apart *= 2;
-    const uint32_t steps = in_group / apart, which = lane % apart;
-    for (uint32_t g = lane / apart; g < (groups + LANES - 1) / LANES * LANES; g += LANES / apart) {
-        two_largest<Key> best;
-        /* lanes begin at different steps, so they read different banks */
-        for (uint32_t i = 0, at = g % steps; i < steps && g < groups; i++) {
-            best.add(all[g * in_group + at * apart + which]);
-            at = at + 1 == steps ? 0 : at + 1;
-        }
-        for (uint32_t i = 1; i < apart; i *= 2)
-            best.merge({__shfl_xor_sync(~0u, best.first, i), __shfl_xor_sync(~0u, best.second, i)});
-        if (which == 0 && g < groups) counts[g] = best.counts(route);
-        if (apart > 1) break; /* all groups at once */
+    /* Lanes begin at different steps, so they read different banks. */
+    const uint32_t group = lane / lanes;
+    const Key *const own = all + group * shape.in_group + lane % lanes;
+    two_largest<Key> best;
+#pragma unroll 4
+    for (uint32_t i = 0, at = group < shape.steps ? group : 0; i < shape.steps; i++) {
+        if (group < shape.groups) best.add(own[at * lanes]);
+        at = at + 1 == shape.steps ? 0 : at + 1;
     }
-    __syncwarp();
-    for (uint32_t g = lane; g < groups; g += LANES) {
-        const Key own = counts[g];
-        uint32_t before = 0;
-        for (uint32_t h = 0; h < groups; h++)
-            before += counts[h] > own || (counts[h] == own && h < g);
-        is_closed[g] = before >= top;
+#pragma unroll 1
+    for (uint32_t i = 1; i < lanes; i *= 2)
+        best.merge({__shfl_xor_sync(~0u, best.first, i), __shfl_xor_sync(~0u, best.second, i)});
+    /* now lane g has group g */
+    Key counts = __shfl_sync(~0u, best.counts(args.route), lane * lanes % WARP);
+    counts = lane < shape.groups ? max(counts, (Key)EXCLUDED) : (Key)NO_EXPERT;
+    unsigned open = 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < shape.top; i++) {
+        const Key most = ~least_of_warp((Key)~counts);
+        const unsigned first = __ffs((int)__ballot_sync(~0u, counts == most)) - 1;
+        open |= 1u << first;
+        if (lane == first) counts = NO_EXPERT;
     }
-    __syncwarp();
-    /* place / in_group, for places and groups of up to 1024 experts */
-    const uint32_t inverse = ((1u << 20) + in_group - 1) / in_group;
+    const bool by_chunks = shape.in_group % V == 0;
 #pragma unroll
-    for (int e = 0; e < Keys::n; e++) {
-        const uint32_t at = Keys::place_of(e);
-        if (at < N && is_closed[at * inverse >> 20]) keys.key[e] = NO_EXPERT;
+    for (int k = 0; k < K; k++) {
+        uint32_t at = Keys::place_of(k * V), is_open = open >> shape.of(at);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            if (!by_chunks) is_open = open >> shape.of(at + i);
+            if (!(is_open & 1)) keys.key[k * V + i] = NO_EXPERT;
+        }
     }
     __syncwarp();
 }
 
-template <typename Rows, int LANES, int K>
+constexpr uint32_t LARGEST_K_BY_TOPS = 16;
+
+template <typename Rows, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
-    route_warp_kernel(const __grid_constant__ route_arguments<Rows> args) {
+    route_warp_kernel(const __grid_constant__ topk_arguments<Rows> args,
+                      const __grid_constant__ groups_of_row groups) {
     await_earlier_work();
     using Real = typename Rows::Real;
-    using Keys = keys_of_lane<Rows, LANES, K>;
+    using Keys = keys_of_lane<Rows, K>;
     using Key = typename Keys::Key;
     using Entry = entry<Real>;
     constexpr int n = Keys::n;
     extern __shared__ __align__(16) unsigned char shared[];
-    const ons_route &route = args.route;
-    const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
-    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first_row;
-    const bool exists = row < args.rows;
-    const uint32_t N = exists ? (uint32_t)args.N : 0, k = (uint32_t)args.k;
+    const int64_t index = (int64_t)blockIdx.x * warps_of_block() + warp_of_block(),
+                  row = index + args.first_row;
+    if (row >= args.rows) return;
+    const int lane = threadIdx.x % WARP;
+    const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k, room = (uint32_t)args.room;
     unsigned char *const memory =
-        shared + own * route_row_bytes(LANES * n, route.groups, k, sizeof(Key));
-    Entry *const list = (Entry *)memory, *const in_order = list + args.room;
+        shared + warp_of_block() * route_row_bytes(WARP * n, groups.groups, k, sizeof(Key));
+    Entry *const list = (Entry *)memory, *const in_order = list + room;
 
-    const auto tile = Rows::template row<true>(args, index).template load<K, LANES>(lane);
+    const auto tile = Rows::template row<true>(args, index).template load<K, WARP>(lane);
     state<Real> total = {0, 1};
-    if (needs_pair(route)) {
-        total.m = max_over_lanes<LANES>(tile.largest());
+    if (args.needs_pair()) {
+        total.m = max_over_lanes<WARP>(tile.largest());
         total.d = sum_exponentials<in_any_order>(tile, reference<Real>(total.m))
-                      .template over_lanes<LANES>()
+                      .template over_lanes<WARP>()
                       .value();
     }
-    const scores_of_row<Real> scores(route, total);
     Keys keys;
     Real x[n];
     tile.take(x);
-    if (route.bias) {
-        scores.take(x);
+    if (args.route.bias) {
+        take_scores(args.route.score, total, x);
 #pragma unroll
         for (int e = 0; e < n; e++)
-            if (Keys::place_of(e) < N) x[e] += bias_of<Real>(route, Keys::place_of(e));
+            if (Keys::place_of(e) < N) x[e] += bias_of<Real>(args.route, Keys::place_of(e));
     }
     const auto allowed = tile.allowed();
 #pragma unroll
@@ -161,54 +188,58 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         keys.key[e] = allowed >> e & 1 ? key_of(x[e]) : (Key)EXCLUDED;
         if (Keys::place_of(e) >= N) keys.key[e] = NO_EXPERT;
     }
-    if (route.top_groups < route.groups) close_groups<Keys, LANES>(keys, args, memory, N);
+    if (groups.has_some_closed()) close_groups(keys, args, groups, memory);
 
-    Key least = EXCLUDED;
-    if (k <= 2 * LANES) least = max(least, kth_over_lanes<LANES>(keys.top(0), keys.top(1), (int)k));
-    unsigned kept = keys.from(least);
-    uint32_t upto = sum_up_to_lane<LANES>(__popc(kept), lane);
-    uint32_t count = __shfl_sync(~0u, upto, LANES - 1, LANES);
-    if (__any_sync(~0u, count > (uint32_t)args.room)) {
-        const unsigned exact = keys.exactly(k);
-        if (count > (uint32_t)args.room) kept = exact;
-        upto = sum_up_to_lane<LANES>(__popc(kept), lane);
-        count = __shfl_sync(~0u, upto, LANES - 1, LANES);
+    unsigned kept = 0;
+    bool too_many = k > LARGEST_K_BY_TOPS;
+    uint32_t upto = 0, count = 0;
+    if (!too_many) {
+        kept = keys.from(keys.bound_of_tops(k));
+        upto = sum_up_to_lane<WARP>(__popc(kept), lane);
+        count = __shfl_sync(~0u, upto, WARP - 1);
+        too_many = count > room;
+    }
+    if (too_many) {
+        kept = keys.exactly(k);
+        upto = sum_up_to_lane<WARP>(__popc(kept), lane);
+        count = k;
     }
     uint32_t slot = upto - __popc(kept);
 #pragma unroll
     for (int e = 0; e < n; e++)
         if (kept >> e & 1) list[slot++] = Entry::make(keys.key[e], Keys::place_of(e));
     __syncwarp();
-    for (uint32_t i = lane; i < count; i += LANES) {
+    for (uint32_t i = lane; i < count; i += WARP) {
         const Entry mine = list[i];
         uint32_t others = 0; /* minus the number of entries before it */
+#pragma unroll 4
         for (uint32_t j = 0; j < count; j++) list[j].uncount_if_before(mine, others);
         if (0 - others < k) in_order[0 - others] = mine;
     }
     __syncwarp();
-    write_route<LANES>(args, exists ? row : 0, in_order, scores, exists);
+    write_listed<WARP>(args, row, k, in_order, total);
 }
 
 ons_status launch_route_in_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    const ons_route &route = *request.problem->route;
-    return with_topk_rows(request, (int)topk_warp_room(request.problem->k),
-                          [&](auto rows, const auto &of_rows) {
-                              using Rows = typename decltype(rows)::Rows;
-                              const route_arguments<Rows> arguments = {of_rows, route};
-                              ons_status status = ONS_E_OPERAND;
-                              const int chunks = plan->elements_a_thread / Rows::V;
-#define ONS_ROUTE_SHAPE(L, K)                                                                 \
-    if constexpr (K * Rows::V <= 32)                                                          \
-        if (plan->lanes == L && chunks == K) {                                                \
-            launch_shape shape = {1, plan->threads};                                          \
-            shape.shared_bytes =                                                              \
-                (int)(plan->width * route_row_bytes(plan->tile, route.groups, plan->k,        \
-                                                    sizeof(typename Rows::Real)));            \
-            status = launch_strips(request, shape, route_warp_kernel<Rows, L, K>, arguments); \
-        }
-#include "../kernels.def"
-#undef ONS_ROUTE_SHAPE
-                              return status;
-                          });
+    const groups_of_row groups(plan, *request.problem->route);
+    return with_topk_rows(
+        request, (int)topk_warp_room(request.problem->k), [&](auto rows, const auto &arguments) {
+            using Rows = typename decltype(rows)::Rows;
+            ons_status status = ONS_E_OPERAND;
+            const int chunks = plan->elements_a_thread / Rows::V;
+            auto launch_with = [&](auto K) {
+                launch_shape shape = {1, plan->threads};
+                shape.shared_bytes =
+                    (int)(plan->width * route_row_bytes(plan->tile, groups.groups, plan->k,
+                                                        sizeof(typename Rows::Real)));
+                return launch_strips(request, shape, route_warp_kernel<Rows, decltype(K)::value>,
+                                     arguments, groups);
+            };
+            if constexpr (std::is_same_v<typename Rows::Real, double>)
+                status = with_constant<2, 4, 8, 16>(chunks, launch_with);
+            else
+                status = with_constant<1, 2, 4, 8>(chunks, launch_with);
+            return status;
+        });
 }

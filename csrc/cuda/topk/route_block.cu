@@ -32,7 +32,7 @@ __device__ inline void each_key(const Key *keys, uint32_t n, Visit visit) {
 }
 
 template <typename Rows>
-__device__ inline void close_groups(const route_arguments<Rows> &args,
+__device__ inline void close_groups(const topk_arguments<Rows> &args,
                                     const route_workspace<typename Rows::Real> &space) {
     using Key = key_type<typename Rows::Real>;
     const ons_route &route = args.route;
@@ -55,7 +55,7 @@ __device__ inline void close_groups(const route_arguments<Rows> &args,
 
 template <typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
-    route_block_kernel(const __grid_constant__ route_arguments<Rows> args) {
+    route_block_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     await_earlier_work();
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         __syncthreads();
         if (threadIdx.x == 0) listed = 0;
         state<Real> total = {0, 1};
-        if (needs_pair(args.route)) {
+        if (args.needs_pair()) {
             const auto from = Rows::template row<false>(args, row);
             running_state<Real> so_far;
             for_each_tile<block_a_row, TILE_CHUNKS>(
@@ -78,12 +78,14 @@ __global__ void __launch_bounds__(PASS_THREADS)
                 [&](int64_t, const auto &tile) { online_step(so_far, tile); });
             total = merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
         }
-        const scores_of_row<Real> scores(args.route, total);
         const row_address at(args, row - args.first_row);
         for (uint32_t i = threadIdx.x; i < N; i += blockDim.x) {
-            Real x = element_at(args, at, i);
-            if (args.route.bias) x = scores(x) + bias_of<Real>(args.route, i);
-            space.keys[i] = at.where && !at.where[i * step] ? (Key)EXCLUDED : key_of(x);
+            Real x[1] = {element_at(args, at, i)};
+            if (args.route.bias) {
+                take_scores(args.route.score, total, x);
+                x[0] += bias_of<Real>(args.route, i);
+            }
+            space.keys[i] = at.where && !at.where[i * step] ? (Key)EXCLUDED : key_of(x[0]);
         }
         __syncthreads();
         if (args.route.top_groups < args.route.groups) close_groups(args, space);
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         for (uint32_t i = k + threadIdx.x; i < room; i += blockDim.x) space.list[i] = {};
         __syncthreads();
         sort_entries(space.list, room);
-        write_route<0>(args, row, space.list, scores, true);
+        write_listed<0>(args, row, k, space.list, total);
     }
 }
 
@@ -103,7 +105,7 @@ ons_status launch_route_in_block(const launch_request &request) {
     const ons_plan *plan = request.plan;
     auto launch_with = [&](auto rows, const auto &of_rows) {
         using Rows = typename decltype(rows)::Rows;
-        route_arguments<Rows> arguments = {of_rows, *request.problem->route};
+        topk_arguments<Rows> arguments = of_rows;
         arguments.part_length = plan->workspace_bytes / plan->blocks_a_row;
         const launch_shape shape = {plan->blocks_a_row, plan->threads};
         return launch(request, shape, route_block_kernel<Rows>, arguments);

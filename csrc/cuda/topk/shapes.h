@@ -40,7 +40,7 @@ __host__ __device__
     static inline int64_t
     route_row_bytes(int64_t tile, int64_t groups, int64_t k, int64_t key_bytes) {
     const int64_t room = k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4;
-    const int64_t of_groups = groups > 1 ? (tile + groups) * key_bytes + groups : 0;
+    const int64_t of_groups = groups > 1 ? tile * key_bytes : 0;
     const int64_t of_lists = (room + k) * 2 * key_bytes;
     return ((of_groups > of_lists ? of_groups : of_lists) + 15) / 16 * 16;
 }

@@ -206,16 +206,17 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     const uint32_t k = (uint32_t)args.k;
 
     const Tile tile = Rows::template row<true>(args, index).template load<K, LANES>(lane);
-    Real m;
-    if constexpr (List::BY_CHUNKS)
-        m = tops_of_chunks(tile).largest();
-    else
-        m = tile.largest();
-    m = max_over_lanes<LANES>(m);
-    const Real d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
-                       .template over_lanes<LANES>()
-                       .value();
-    const state<Real> total = {m, d};
+    state<Real> total = {0, 1};
+    if (args.needs_pair()) {
+        if constexpr (List::BY_CHUNKS)
+            total.m = tops_of_chunks(tile).largest();
+        else
+            total.m = tile.largest();
+        total.m = max_over_lanes<LANES>(total.m);
+        total.d = sum_exponentials<in_any_order>(tile, reference<Real>(total.m))
+                      .template over_lanes<LANES>()
+                      .value();
+    }
 
     const List list(shared, own, args.room);
     if constexpr (List::HAS_ELEMENTS) lay_out<LANES>(tile, list.elements, lane);
@@ -236,7 +237,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     }
     if (row >= args.rows) return;
     topk_of_row<Rows> results(args, row, total);
-    if (!HAS_PROBLEM<Rows> && args.in_pairs && k > LANES && !disordered) {
+    if (!HAS_PROBLEM<Rows> && args.in_pairs && !args.routes && k > LANES && !disordered) {
 #pragma unroll 1
         for (uint32_t i = 2 * lane; i < k; i += 2 * LANES) {
             const uint2 two = *(const uint2 *)&list.keys[i];
@@ -244,14 +245,13 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
                             {Keys::place_of(two.x), Keys::place_of(two.y)});
         }
     } else {
-#pragma unroll 1
-        for (uint32_t i = lane; i < k; i += LANES) {
+        results.template put_all<LANES>(k, total, [&](uint32_t i) -> chosen_expert<Real> {
             const uint32_t key = list.keys[i];
             uint32_t order = i;
             if constexpr (!Keys::EXACT)
                 if (disordered) order = list.order_of(i, k);
-            results.put(order, list.number(key), Keys::place_of(key));
-        }
+            return {list.number(key), Keys::place_of(key), order, true};
+        });
     }
     results.template end<LANES>();
     if (lane == 0) put_pair(args, row, total);

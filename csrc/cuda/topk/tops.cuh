@@ -52,23 +52,10 @@ __device__ inline auto tops_of_chunks(const raw_tile<X, K> &tile)
     return tops;
 }
 
-__device__ inline float more_of(float a, float b) { return fmax(a, b); }
-__device__ inline float less_of(float a, float b) { return fmin(a, b); }
-__device__ inline double more_of(double a, double b) { return fmax(a, b); }
-__device__ inline double less_of(double a, double b) { return fmin(a, b); }
-template <typename Key>
-__device__ inline Key more_of(Key a, Key b) {
-    return max(a, b);
-}
-template <typename Key>
-__device__ inline Key less_of(Key a, Key b) {
-    return min(a, b);
-}
-
-/* The k-th largest of the numbers or keys of LANES lanes, two each, by a bitonic network: a lane's
- * i-th number has place 2 * lane + i. NaN may be lost. */
-template <int LANES, typename Number>
-__device__ inline Number kth_over_lanes(Number first, Number second, int k) {
+/* The k-th largest of the numbers of LANES lanes, two each, by a bitonic network: a lane's i-th
+ * number has place 2 * lane + i. NaN may be lost. */
+template <int LANES, typename Real>
+__device__ inline Real kth_over_lanes(Real first, Real second, int k) {
     const int lane = threadIdx.x % LANES;
 #pragma unroll
     for (int size = 2; size <= 2 * LANES; size *= 2) {
@@ -76,16 +63,16 @@ __device__ inline Number kth_over_lanes(Number first, Number second, int k) {
 #pragma unroll
         for (int apart = size / 4; apart > 0; apart /= 2) {
             const bool larger_one = !(lane & apart) == down;
-            const Number one = __shfl_xor_sync(~0u, first, apart);
-            const Number two = __shfl_xor_sync(~0u, second, apart);
-            first = larger_one ? more_of(first, one) : less_of(first, one);
-            second = larger_one ? more_of(second, two) : less_of(second, two);
+            const Real one = __shfl_xor_sync(~0u, first, apart);
+            const Real two = __shfl_xor_sync(~0u, second, apart);
+            first = larger_one ? fmax(first, one) : fmin(first, one);
+            second = larger_one ? fmax(second, two) : fmin(second, two);
         }
-        const Number most = more_of(first, second), least = less_of(first, second);
+        const Real most = fmax(first, second), least = fmin(first, second);
         first = down ? most : least;
         second = down ? least : most;
     }
-    const Number found = (k - 1) % 2 ? second : first;
+    const Real found = (k - 1) % 2 ? second : first;
     return __shfl_sync(~0u, found, (k - 1) / 2, LANES);
 }
 

@@ -182,10 +182,11 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     lay_out<LANES>(tile, elements, lane);
     const Real tops[2] = {largest_of_part<2>(tile, 0), largest_of_part<2>(tile, 1)};
     const Real m = max_over_lanes<LANES>(larger(tops[0], tops[1]));
-    const Real d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
-                       .template over_lanes<LANES>()
-                       .value();
-    const state<Real> total = {m, d};
+    state<Real> total = {m, 1};
+    if (args.needs_pair())
+        total.d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
+                      .template over_lanes<LANES>()
+                      .value();
 
     const bool few = args.k <= 2 * LANES;
     Real least = -arithmetic<Real>::infinity();
@@ -220,18 +221,28 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     __syncwarp();
     const bool exists = row < args.rows;
     topk_of_row<Rows> results(args, exists ? row : 0, total);
-    auto put = [&](uint32_t order, const Entry &one) { results.put(order, one); };
-    if (__all_sync(~0u, count <= 2 * LANES)) {
+    const bool is_counted = __all_sync(~0u, count <= 2 * LANES);
+    if (is_counted) {
         order_few<LANES>(list, count, lane);
-#pragma unroll 1
-        for (uint32_t i = lane; i < (uint32_t)args.k && i < count; i += LANES) put(i, list[i]);
     } else {
         smallest = least_over_lanes<LANES>(smallest);
         uint32_t *const buckets = (uint32_t *)memory;
         put_by_buckets<lanes_together<LANES>>(
             listed_entries<Real>{list, count, smallest, key_of(m)},
-            (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, (uint32_t)args.k, put);
+            (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, (uint32_t)args.k,
+            [&](uint32_t order, const Entry &one) {
+                if (args.routes)
+                    list[order] = one; /* the other list has it too */
+                else
+                    results.put(order, one);
+            });
+        __syncwarp();
     }
+    if (is_counted || args.routes)
+        results.template put_all<LANES>(
+            min((uint32_t)args.k, count), total, [&](uint32_t i) -> chosen_expert<Real> {
+                return {number_of(list[i].key()), list[i].index(), i, true};
+            });
     results.template end<LANES>();
     if (exists && lane == 0) put_pair(args, row, total);
 }
