@@ -10,7 +10,7 @@
 
 /* An unsigned integer for each number, in the same order. No number has key 0. */
 __device__ inline uint32_t key_of(float x) {
-    if (isnan(x)) return ~0u;
+    /* + 0 makes -0 to 0, and every NaN to 0x7fffffff, whose key is ~0 */
     const uint32_t bits = __float_as_uint(x + 0.0f);
     return bits ^ ((uint32_t)((int32_t)bits >> 31) | 0x80000000u);
 }

@@ -19,6 +19,11 @@ inline bool is_of_pairs(const results_at &results) {
     return results.along == size && ((int64_t)results.data | results.pitch) % (2 * size) == 0;
 }
 
+/* Whether the results of each row begin at a multiple of 16 bytes. */
+inline bool is_aligned(const results_at &results) {
+    return ((int64_t)results.data | results.pitch) % 16 == 0;
+}
+
 template <typename Rows, typename Body>
 ons_status with_topk_arguments(const launch_request &request, const typename Rows::arguments &rows,
                                int room, Body body) {
@@ -32,6 +37,8 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
     const bool in_pairs = !HAS_PROBLEM<Rows> && problem->k % 2 == 0 &&
                           values.dtype != ONS_FLOAT64 && is_of_pairs(values) &&
                           is_of_pairs(indices);
+    const bool side_by_side = values.along == ons_dtype_size(values.dtype) &&
+                              indices.along == ons_dtype_size(indices.dtype);
     topk_arguments<Rows> arguments = {rows,
                                       values,
                                       indices,
@@ -44,8 +51,8 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
                                       request.plan->N,
                                       request.workspace,
                                       problem->operation == ONS_OPERATION_route,
-                                      values.along == ons_dtype_size(values.dtype) &&
-                                          indices.along == ons_dtype_size(indices.dtype),
+                                      side_by_side,
+                                      side_by_side && is_aligned(values) && is_aligned(indices),
                                       ons_route()};
     if (arguments.routes) arguments.route = *problem->route;
     return body(rows_of<Rows>{rows}, arguments);

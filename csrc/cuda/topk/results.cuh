@@ -26,6 +26,7 @@ struct topk_arguments : Rows::arguments {
     void *workspace;
     bool routes;       /* the results are a router's */
     bool side_by_side; /* the results of each row */
+    bool at_once;      /* so that 16 bytes of them may be written at once */
     ons_route route;
 
     /* Whether (m, d) of the whole row is needed. */
@@ -194,14 +195,24 @@ __device__ inline Real sum_of_row_in(Real sum) {
     return sum;
 }
 
+/* n neighbouring results, written at once. */
+template <typename X, int n>
+struct alignas(n * sizeof(X) < 16 ? n * sizeof(X) : 16) results_at_once {
+    X one[n];
+};
+
 /* Writes the weights and indices of a row's k experts. get(j) returns a chosen_expert for each j
- * below k. m is the largest of their logits, or nearly so. LANES lanes, or a block (0), must call
- * it. */
+ * below k; with `in_order` its order is j. m is the largest of their logits, or nearly so. LANES
+ * lanes, or a block (0), must call it. */
 template <int LANES, typename Rows, typename Real, typename Get>
 __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, int64_t row,
-                                            uint32_t k, const state<Real> &total, Real m, Get get) {
+                                            uint32_t k, const state<Real> &total, Real m,
+                                            bool in_order, Get get) {
     constexpr int HELD = LANES == 0 || LANES >= 8 ? 1 : 8 / LANES; /* experts of a thread */
     const uint32_t together = LANES == 0 ? blockDim.x : LANES, own = threadIdx.x % together;
+    /* if possible, a thread's experts are neighbours in the order */
+    const bool at_once = HELD > 1 && args.at_once && k == HELD * LANES && in_order;
+    const uint32_t first = at_once ? own * HELD : own, step = at_once ? 1 : together;
     const weights_of_row<Real> weigh(args.route, total, m);
     const bool renormalizes = args.route.renormalize;
     chosen_expert<Real> held[HELD];
@@ -209,8 +220,8 @@ __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, in
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         weight[i] = 0;
-        if (own + i * together < k) {
-            held[i] = get(own + i * together);
+        if (first + i * step < k) {
+            held[i] = get(first + i * step);
             weight[i] = weigh(held[i]);
         }
         sum += weight[i];
@@ -219,11 +230,30 @@ __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, in
     for (uint32_t j = own + HELD * together; j < k && renormalizes; j += together)
         sum += weigh(get(j));
     if (renormalizes) sum = sum_of_row_in<LANES>(sum);
+    auto final_weight = [&](const chosen_expert<Real> &one, Real before) {
+        const Real after = renormalizes ? weigh.share(before, sum) : before;
+        return one.is_allowed ? after * (Real)args.route.scale : 0;
+    };
     char *const values = results_of(args, args.values, ONS_Y, row);
     char *const indices = results_of(args, args.indices, ONS_INDICES, row);
+    if (at_once) {
+        results_at_once<Real, HELD> of_weights;
+        results_at_once<int64_t, HELD> wide;
+        results_at_once<int32_t, HELD> narrow;
+#pragma unroll
+        for (int i = 0; i < HELD; i++) {
+            of_weights.one[i] = final_weight(held[i], weight[i]);
+            wide.one[i] = narrow.one[i] = (int32_t)held[i].place;
+        }
+        ((results_at_once<Real, HELD> *)values)[own] = of_weights;
+        if (args.indices.dtype == ONS_INT64)
+            ((results_at_once<int64_t, HELD> *)indices)[own] = wide;
+        else
+            ((results_at_once<int32_t, HELD> *)indices)[own] = narrow;
+        return;
+    }
     auto write = [&](const chosen_expert<Real> &one, Real before) {
-        const Real after = renormalizes ? weigh.share(before, sum) : before;
-        const Real value = one.is_allowed ? after * (Real)args.route.scale : 0;
+        const Real value = final_weight(one, before);
         if (args.side_by_side) {
             ((Real *)values)[one.order] = value;
             if (args.indices.dtype == ONS_INT64)
@@ -236,7 +266,7 @@ __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, in
     };
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-        if (own + i * together < k) write(held[i], weight[i]);
+        if (first + i * step < k) write(held[i], weight[i]);
 #pragma unroll 1
     for (uint32_t j = own + HELD * together; j < k; j += together) {
         const chosen_expert<Real> one = get(j);
@@ -297,12 +327,12 @@ class topk_of_row {
     }
 
     /* Writes the k results of softmax_topk or of a router. get(i) returns a chosen_expert for each
-     * i below k. LANES lanes must call it. */
+     * i below k; with `in_order` its order is i. LANES lanes must call it. */
     template <int LANES, typename Get>
-    __device__ void put_all(uint32_t k, const state<Real> &total, Get get) {
+    __device__ void put_all(uint32_t k, const state<Real> &total, bool in_order, Get get) {
         if constexpr (!HAS_PROBLEM<Rows> && std::is_same_v<Real, float>)
             if (args.routes)
-                return write_route<LANES>(args, row, k, total, k > 0 ? get(0).x : 0, get);
+                return write_route<LANES>(args, row, k, total, k > 0 ? get(0).x : 0, in_order, get);
 #pragma unroll 1
         for (uint32_t i = threadIdx.x % LANES; i < k; i += LANES) {
             const chosen_expert<Real> one = get(i);

@@ -180,13 +180,16 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         take_scores(args.route.score, total, x);
 #pragma unroll
         for (int e = 0; e < n; e++)
-            if (Keys::place_of(e) < N) x[e] += bias_of<Real>(args.route, Keys::place_of(e));
+            x[e] += bias_of<Real>(args.route, min(Keys::place_of(e), N - 1));
     }
     const auto allowed = tile.allowed();
 #pragma unroll
-    for (int e = 0; e < n; e++) {
+    for (int e = 0; e < n; e++)
         keys.key[e] = allowed >> e & 1 ? key_of(x[e]) : (Key)EXCLUDED;
-        if (Keys::place_of(e) >= N) keys.key[e] = NO_EXPERT;
+    if (N < WARP * n) {
+#pragma unroll
+        for (int e = 0; e < n; e++)
+            if (Keys::place_of(e) >= N) keys.key[e] = NO_EXPERT;
     }
     if (groups.has_some_closed()) close_groups(keys, args, groups, memory);
 

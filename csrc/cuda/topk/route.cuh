@@ -76,7 +76,7 @@ __device__ inline void write_listed(const topk_arguments<Rows> &args, int64_t ro
         for (uint32_t j = own; j < k; j += together) m = larger(m, get(j).x);
         m = max_of_row<LANES>(m);
     }
-    write_route<LANES>(args, row, k, total, m, get);
+    write_route<LANES>(args, row, k, total, m, true, get);
 }
 
 #endif

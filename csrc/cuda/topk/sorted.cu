@@ -245,13 +245,14 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
                             {Keys::place_of(two.x), Keys::place_of(two.y)});
         }
     } else {
-        results.template put_all<LANES>(k, total, [&](uint32_t i) -> chosen_expert<Real> {
-            const uint32_t key = list.keys[i];
-            uint32_t order = i;
-            if constexpr (!Keys::EXACT)
-                if (disordered) order = list.order_of(i, k);
-            return {list.number(key), Keys::place_of(key), order, true};
-        });
+        results.template put_all<LANES>(
+            k, total, !disordered, [&](uint32_t i) -> chosen_expert<Real> {
+                const uint32_t key = list.keys[i];
+                uint32_t order = i;
+                if constexpr (!Keys::EXACT)
+                    if (disordered) order = list.order_of(i, k);
+                return {list.number(key), Keys::place_of(key), order, true};
+            });
     }
     results.template end<LANES>();
     if (lane == 0) put_pair(args, row, total);

@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     }
     if (is_counted || args.routes)
         results.template put_all<LANES>(
-            min((uint32_t)args.k, count), total, [&](uint32_t i) -> chosen_expert<Real> {
+            min((uint32_t)args.k, count), total, true, [&](uint32_t i) -> chosen_expert<Real> {
                 return {number_of(list[i].key()), list[i].index(), i, true};
             });
     results.template end<LANES>();
