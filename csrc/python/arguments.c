@@ -196,11 +196,16 @@ int ons_take_method(PyObject *object, ons_device device, ons_operation operation
     return -1;
 }
 
+/* Whether plan() and methods() know the operation. Losses and routers take other arguments. */
+static bool is_planned(int operation) {
+    return !ons_operations[operation].loss && operation != ONS_OPERATION_route;
+}
+
 int ons_take_operation(PyObject *object, ons_operation *operation) {
     PyObject *names = PyUnicode_FromString("");
     *operation = ONS_OPERATION_softmax;
     for (int i = 0; names && object && i < ONS_OPERATION_COUNT; i++) {
-        if (ons_operations[i].loss) continue; /* losses take other arguments */
+        if (!is_planned(i)) continue;
         if (PyUnicode_Check(object) &&
             PyUnicode_CompareWithASCIIString(object, ons_operations[i].name) == 0) {
             *operation = (ons_operation)i;
@@ -211,7 +216,7 @@ int ons_take_operation(PyObject *object, ons_operation *operation) {
     }
     const char *known[ONS_OPERATION_COUNT];
     for (int i = 0; i < ONS_OPERATION_COUNT; i++)
-        known[i] = ons_operations[i].loss ? NULL : ons_operations[i].name;
+        known[i] = is_planned(i) ? ons_operations[i].name : NULL;
     const char *near = object ? ons_nearest(object, known, ONS_OPERATION_COUNT) : NULL;
     if (names && object)
         PyErr_Format(PyExc_ValueError, "operation is %R: expected one of %U%s%s%s", object, names,
