@@ -12,6 +12,7 @@
 #include "../api/onsoftmax.h"
 #include "cpu.h"
 #include "part.h"
+#include "running_sum.h"
 
 /* About the bytes of a thread's scratch, if rows are short. */
 enum { PIECE_BYTES = 1 << 18, ALIGNMENT = 64 };
@@ -233,12 +234,8 @@ static void exponentiate(double *weight, int64_t count) {
 
 static double sum_of(const double *weight, int64_t count) {
     double sum = 0, low = 0;
-    for (int64_t j = 0; j < count; j++) {
-        const ons_two both = ons_two_sum(sum, weight[j]);
-        sum = both.high;
-        low += both.low;
-    }
-    return isfinite(sum) ? sum + low : sum;
+    for (int64_t j = 0; j < count; j++) ons_add_to(&sum, &low, weight[j], true);
+    return ons_total(sum, low, true);
 }
 
 /* Logit i of a row. */
