@@ -60,8 +60,8 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
         check_kind(name, kind, of_ints)
     if library == "torch":
         if array.requires_grad:
-            if name == "weight":
-                raise RuntimeError("weight requires grad, and no gradient flows to it: pass weight.detach()")
+            if name in ("weight", "bias") and sys.modules["torch"].is_grad_enabled():
+                raise RuntimeError(f"{name} requires grad, and no gradient flows to it: pass {name}.detach()")
             array = array.detach()
         if kind not in wanted:
             array = array.to(getattr(sys.modules["torch"], wanted[0]))

@@ -27,28 +27,69 @@ class Route(NamedTuple):
     """Their indices along the axis."""
 
 
-def checked(
-    score: str, groups: int, top_groups: int | None, scale: float, index_dtype: Any, method: str
-) -> tuple[int, int, int, float, int]:
-    """score, groups, top_groups, scale and index_dtype as numbers, as the core takes them."""
+def check_names(score: str, method: str) -> None:
     if score not in _SCORES:
         raise ValueError(f"score is {score!r}: expected 'softmax', 'sigmoid', 'sqrtsoftplus' or 'none'")
     if method not in _METHODS:
         raise ValueError(f"method is {method!r}: expected 'auto' or 'invariant', since route has one method")
+
+
+def index_bits(index_dtype: Any) -> int:
+    """32, 64, or 0 for the library's own type."""
+    if index_dtype is None:
+        return 0
+    try:
+        return _INDEX_BITS[dtype_name(index_dtype)]
+    except (KeyError, TypeError):
+        raise TypeError(f"index_dtype is {index_dtype!r}: expected int32 or int64") from None
+
+
+def routed(
+    logits: Any,
+    k: int,
+    axis: int = -1,
+    *,
+    score: Score = "softmax",
+    bias: Any = None,
+    groups: int = 1,
+    top_groups: int | None = None,
+    renormalize: bool = True,
+    scale: float = 1.0,
+    index_dtype: Any = None,
+    where: Any = None,
+    method: str = "auto",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """(weights, indices). If an operator of torch or JAX must take the arrays, the result is this operator
+    instead."""
+    check_names(score, method)
     if top_groups is not None and top_groups < 1:
         raise ValueError(f"top_groups is {top_groups!r}: expected at least 1")
-    bits = 0
-    if index_dtype is not None:
-        name = getattr(index_dtype, "__name__", None) or dtype_name(index_dtype)
-        if name not in _INDEX_BITS:
-            raise TypeError(f"index_dtype is {index_dtype!r}: expected int32 or int64")
-        bits = _INDEX_BITS[name]
-    few = 0 if top_groups is None else operator.index(top_groups)
-    return _SCORES.index(score), operator.index(groups), few, float(scale), bits
+    if bias is not None:
+        of_logits = dtype_name(getattr(logits, "dtype", "float64"))
+        bias = _prepared("bias", bias, ("float64",) if of_logits == "float64" else ("float32",))
+    return _core.route(
+        logits,
+        k,
+        operator.index(axis),
+        _SCORES.index(score),
+        bias,
+        operator.index(groups),
+        0 if top_groups is None else operator.index(top_groups),
+        renormalize,
+        float(scale),
+        where,
+        index_bits(index_dtype),
+        method == "invariant",
+        stream,
+        num_threads,
+    )
 
 
 def route(
     logits: ArrayLike,
+    /,
     k: int,
     axis: int = -1,
     *,
@@ -89,8 +130,8 @@ def route(
         can be chosen. None: of all groups. A group counts its best score, or with a bias the sum of its two
         best, bias included.
     renormalize : bool
-        Whether the weights of a row are divided by their sum. If the sum is 0, they stay 0. With score="none",
-        the weights are then the softmax of the k logits.
+        Whether the weights of a row are divided by their sum. If the sum is 0, they stay 0. If score is
+        "none", the weights are the softmax of the k logits.
     scale : float
         The weights are multiplied by this factor at the end.
     index_dtype : dtype, optional
@@ -106,8 +147,8 @@ def route(
     -------
     Route
         The named tuple (weights, indices), with k elements along axis. The expert with the best score comes
-        first, bias included. If two are equal, the one with the lower index comes first. This holds for groups
-        too. NaN is the largest. Weights are float32, or float64 for float64 logits.
+        first, bias included. If two are equal, the one with the lower index comes first, also of groups.
+        NaN is the largest. Weights are float32, or float64 for float64 logits.
 
     Raises
     ------
@@ -128,25 +169,21 @@ def route(
     >>> weights.round(3), indices
     (array([[0.953, 0.047]], dtype=float32), array([[3, 2]]))
     """
-    numbers = checked(score, groups, top_groups, scale, index_dtype, method)
-    of_score, of_groups, of_top_groups, of_scale, bits = numbers
-    if bias is not None:
-        of_logits = dtype_name(getattr(logits, "dtype", "float64"))
-        bias = _prepared("bias", bias, ("float64",) if of_logits == "float64" else ("float32",))
-    found = _core.route(
-        logits,
-        k,
-        operator.index(axis),
-        of_score,
-        bias,
-        of_groups,
-        of_top_groups,
-        renormalize,
-        of_scale,
-        where,
-        bits,
-        method == "invariant",
-        stream,
-        num_threads,
-    )
-    return Route(*found)
+    terms: dict[str, Any] = {
+        "score": score,
+        "bias": bias,
+        "groups": groups,
+        "top_groups": top_groups,
+        "renormalize": renormalize,
+        "scale": scale,
+        "index_dtype": index_dtype,
+        "where": where,
+        "method": method,
+        "stream": stream,
+        "num_threads": num_threads,
+    }
+    found = routed(logits, k, axis, **terms)
+    if isinstance(found, tuple):
+        return Route(*found)
+    by_operator: Route = found(logits, k, axis, **terms)
+    return by_operator

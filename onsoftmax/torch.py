@@ -25,6 +25,7 @@ except ImportError as error:
 
 from . import _core, _losses
 from ._logprob import LogProb
+from ._route import Route
 from ._topk import TopK
 
 try:
@@ -35,7 +36,9 @@ try:
         call_divergence,
         call_logprob,
         call_loss,
+        call_route,
         check_tensor,
+        index_typed,
         into,
         symbolic_int,
         typed,
@@ -47,7 +50,7 @@ except (ImportError, AttributeError) as error:
     raise ImportError(f"onsoftmax.torch needs torch 2.5 or later: this is {torch.__version__}") from error
 
 if TYPE_CHECKING:
-    from ._types import ArrayLike, Axis, DType, MethodName, Reduction, Side
+    from ._types import ArrayLike, Axis, DType, MethodName, Reduction, Score, Side
 
 __all__ = [
     "CrossEntropyLoss",
@@ -62,7 +65,7 @@ __all__ = [
     "softmax",
 ]
 __all__ += ["cross_entropy", "cross_entropy_with_grad", "softmax_backward", "softmax_topk"]
-__all__ += ["js_divergence", "js_divergence_with_grad", "kl_divergence", "kl_divergence_with_grad"]
+__all__ += ["js_divergence", "js_divergence_with_grad", "kl_divergence", "kl_divergence_with_grad", "route"]
 
 
 def _of_rows(
@@ -402,6 +405,46 @@ def js_divergence_with_grad(
     return value, _into_grad_out(grad_out, gradient)
 
 
+def route(
+    logits: torch.Tensor,
+    /,
+    k: int,
+    axis: int = -1,
+    *,
+    score: Score = "softmax",
+    bias: ArrayLike | None = None,
+    groups: int = 1,
+    top_groups: int | None = None,
+    renormalize: bool = True,
+    scale: float = 1.0,
+    index_dtype: Any = None,
+    where: ArrayLike | None = None,
+    method: str = "auto",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Route:
+    """onsoftmax.route by the operator torch.ops.onsoftmax.route."""
+    terms: dict[str, Any] = index_typed(index_dtype)
+    if top_groups is not None:
+        terms["top_groups"] = symbolic_int(top_groups)
+    found = call_route(
+        logits,
+        k,
+        axis,
+        bias,
+        where,
+        stream,
+        num_threads,
+        score=score,
+        groups=symbolic_int(groups),
+        renormalize=bool(renormalize),
+        scale=scale,
+        method=method,
+        **terms,
+    )
+    return Route(*found)
+
+
 class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
     """A module like torch.nn.Softmax that calls onsoftmax.softmax. It takes any shape. dim is an int, a tuple
     of ints, or None (all)."""
@@ -497,4 +540,5 @@ OPERATORS = {
     "kl_divergence_with_grad": kl_divergence_with_grad,
     "js_divergence": js_divergence,
     "js_divergence_with_grad": js_divergence_with_grad,
+    "route": route,
 }

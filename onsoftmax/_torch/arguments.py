@@ -10,6 +10,7 @@ import torch
 from .._libraries.kinds import dtype_name
 from .._libraries.torch import refuse_nested
 from .._libraries.values import plain_axes
+from .._route import index_bits
 from .calls import CALLS
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def _axes(axis: Axis, array: torch.Tensor) -> list[int]:
 
 
 _EXPECTED = {
+    "bias": "a real number for each expert",
     "index": "the indices of elements",
     "target": "the indices of classes",
     "where": "a mask of bool",
@@ -167,6 +169,19 @@ def call_divergence(
     return CALLS[name](*given, **terms)
 
 
+def call_route(
+    logits: Any, k: int, axis: int, bias: Any, where: Any, stream: Any, num_threads: int | None, **terms: Any
+) -> Any:
+    """Calls the operator route."""
+    check_tensor(logits)
+    given = [
+        None if each is None else as_tensor(name, each, logits)
+        for name, each in (("bias", bias), ("where", where))
+    ]
+    terms |= _shared(stream, num_threads)
+    return CALLS["route"](logits, symbolic_int(k), operator.index(axis), *given, **terms)
+
+
 def typed(dtype: Any) -> dict[str, torch.dtype]:
     """The type of the result as a torch.dtype, if the caller gives one."""
     if dtype is None:
@@ -177,6 +192,13 @@ def typed(dtype: Any) -> dict[str, torch.dtype]:
     if not isinstance(named, torch.dtype):
         raise TypeError(f"dtype is {dtype!r}: expected float16, bfloat16, float32 or float64")
     return {"dtype": named}
+
+
+def index_typed(index_dtype: Any) -> dict[str, torch.dtype]:
+    """The type of indices as a torch.dtype, if the caller gives one."""
+    if index_dtype is None or index_dtype in (torch.int32, torch.int64):
+        return {} if index_dtype is None else {"index_dtype": index_dtype}
+    return {"index_dtype": torch.int32 if index_bits(index_dtype) == 32 else torch.int64}
 
 
 def typed_as(out: Any, dtype: Any, array: torch.Tensor) -> dict[str, torch.dtype]:

@@ -47,26 +47,27 @@ def _vmap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _one_by_one(call: Callable[..., Any], info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
+    results = []
+    for i in range(info.batch_size):
+        pairs = zip(given, in_dims, strict=True)
+        mine = (value if dim is None else value.select(dim, i) for value, dim in pairs)
+        results.append(call(*mine, **keywords))
+    if isinstance(results[0], Tensor):
+        return torch.stack(results), 0
+    stacked = tuple(map(torch.stack, zip(*results, strict=True)))
+    return stacked, (0,) * len(stacked)
+
+
 def _vmap_of_loss(name: str) -> Callable[..., Any]:
     """The rule for vmap. One call computes the losses of all rows. Each mapped element then reduces its own
     losses."""
     first, call = arrays_of(name), getattr(torch.ops.onsoftmax, name).default
 
-    def one_by_one(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
-        results = []
-        for i in range(info.batch_size):
-            pairs = zip(given, in_dims, strict=True)
-            mine = (value if dim is None else value.select(dim, i) for value, dim in pairs)
-            results.append(call(*mine, **keywords))
-        if isinstance(results[0], Tensor):
-            return torch.stack(results), 0
-        stacked = tuple(map(torch.stack, zip(*results, strict=True)))
-        return stacked, (0,) * len(stacked)
-
     def run(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
         weight = given[first + 1] if len(given) > first + 1 else None
         if weight is not None and in_dims[first + 1] is not None:  # one call has one weight for each class
-            return one_by_one(info, in_dims, *given, **keywords)
+            return _one_by_one(call, info, in_dims, *given, **keywords)
         if name == "cross_entropy_with_grad":
             (loss, lse), _ = _RULES["cross_entropy"](info, in_dims, *given, **keywords)
             of_loss = torch.ones_like(loss), *given
@@ -155,8 +156,25 @@ def _vmap_of_divergence(name: str) -> Callable[..., Any]:
     return run
 
 
+def _vmap_of_route(info: Any, in_dims: Any, *given: Any, **keywords: Any) -> Any:
+    call = torch.ops.onsoftmax.route.default
+    logits, k, axis, bias, where = (*given, None, None)[:5]
+    if bias is not None and in_dims[3] is not None:  # one call has one bias for each expert
+        return _one_by_one(call, info, in_dims, *given, **keywords)
+    if where is not None:
+        where = _mapped_first(where, in_dims[4], info.batch_size)
+    logits = _mapped_first(logits, in_dims[0], info.batch_size)
+    axis = axis_of_rows(axis, logits.ndim - 1)
+    where = None if where is None else _with_axes(where, logits.ndim)
+    return call(logits, k, axis, bias, where, **keywords), (0, 0)
+
+
 _RULES = {name: _vmap_of_loss(name) for name in IMPLEMENTATIONS if name.startswith("cross_entropy")}
-_RULES |= {"logprob": _vmap_of_logprob, "logprob_backward": _vmap_of_logprob_backward}
+_RULES |= {
+    "logprob": _vmap_of_logprob,
+    "logprob_backward": _vmap_of_logprob_backward,
+    "route": _vmap_of_route,
+}
 _RULES |= {name: _vmap_of_divergence(name) for name in IMPLEMENTATIONS if takes_scale(name)}
 
 
@@ -203,6 +221,7 @@ def _watched() -> bool:
 _NO_GRADIENT = {
     "scale": "multiply the array by it first, without scale=",
     "weight": "pass weight.detach()",
+    "bias": "pass bias.detach()",
 }
 
 
@@ -211,7 +230,7 @@ class _Differentiable:
 
     def __init__(self, name: str) -> None:
         self.name, self.operator = name, getattr(torch.ops.onsoftmax, name).default
-        self.factor = "scale" if takes_scale(name) else "weight"
+        self.factor = "scale" if takes_scale(name) else "bias" if name == "route" else "weight"
         self.place = arrays_of(name) + (2 if self.factor == "scale" else 1)
         self.widens = name in _WIDENED
         self.run, on_memory, below = self._runner(), implementation(name), self.below

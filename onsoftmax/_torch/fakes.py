@@ -13,6 +13,7 @@ from torch import Tensor
 from .. import _core
 from .._divergences import check_divergence
 from .._losses import check_kind, check_terms
+from .._route import check_names, index_bits
 
 
 def axes_from_end(axes: Sequence[int], ndim: int) -> list[int]:
@@ -135,14 +136,17 @@ def _of_topk(
     if len(axes) != 1:
         raise ValueError(f"axis is {tuple(axes)}: expected one axis")
     place = reduced[0] % x.ndim if reduced else 0
-    longest = x.shape[place] if reduced else 1
+    _check_k(k, place, x.shape[place] if reduced else 1)
+    if reduced:
+        shape[place] = k
+    return x.new_empty(shape, dtype=_float_type(x, dtype)), x.new_empty(shape, dtype=torch.int64)
+
+
+def _check_k(k: int, place: int, longest: int) -> None:
     if not (_holds(k >= 1) and _holds(k <= longest)):
         if _holds(longest == 0):
             raise ValueError(f"k is {k}, and axis {place} has length 0: expected an axis with elements")
         raise ValueError(f"k is {k}: expected 1 to {longest}, the length of axis {place}")
-    if reduced:
-        shape[place] = k
-    return x.new_empty(shape, dtype=_float_type(x, dtype)), x.new_empty(shape, dtype=torch.int64)
 
 
 def _check_loss(
@@ -285,6 +289,48 @@ def _of_divergence_backward(grad: Tensor, *given: Any, **terms: Any) -> Tensor:
     return _of_divergence_with_grad(*given, grad=grad, **terms)[1]
 
 
+def _check_groups(k: int, length: int, groups: int, top_groups: int) -> None:
+    if not (_holds(groups >= 1) and _holds(length % groups == 0)):
+        raise ValueError(f"groups is {groups}: expected a divisor of the {length} experts")
+    if not (_holds(top_groups >= 1) and _holds(top_groups <= groups)):
+        raise ValueError(f"top_groups is {top_groups}: expected 1 to {groups}, the number of groups")
+    each = length // groups
+    if not _holds(k <= each * top_groups):
+        raise ValueError(
+            f"k is {k}, and {top_groups} groups of {each} experts have {each * top_groups}: expected at most "
+            "that"
+        )
+
+
+def _of_route(
+    logits: Tensor,
+    k: int,
+    axis: int,
+    bias: Tensor | None = None,
+    where: Tensor | None = None,
+    *,
+    score: str = "softmax",
+    groups: int = 1,
+    top_groups: int | None = None,
+    index_dtype: torch.dtype | None = None,
+    method: str = "auto",
+    **_: Any,
+) -> tuple[Tensor, Tensor]:
+    check_names(score, method)
+    index_bits(index_dtype)
+    shape, place = list(logits.shape), axis_of_rows(axis, logits.ndim) % logits.ndim
+    _check_k(k, place, shape[place])
+    _check_groups(k, shape[place], groups, groups if top_groups is None else top_groups)
+    _check(logits, [axis], [where])
+    if bias is not None:
+        check_kind("bias", _name_of(bias), False)
+        _check_devices(logits, bias=bias)
+        _check_shape("bias", bias, [shape[place]])
+    shape[place] = k
+    real = torch.float64 if _float_type(logits, None) == torch.float64 else torch.float32
+    return logits.new_empty(shape, dtype=real), logits.new_empty(shape, dtype=index_dtype or torch.int64)
+
+
 FAKES: dict[str, Callable[..., Any]] = {
     "softmax": _of_rows,
     "log_softmax": _of_rows,
@@ -297,6 +343,7 @@ FAKES: dict[str, Callable[..., Any]] = {
     "cross_entropy_backward": _of_loss_backward,
     "logprob": _of_logprob,
     "logprob_backward": _of_logprob_backward,
+    "route": _of_route,
 }
 for _kind in ("kl", "js"):
     FAKES |= {

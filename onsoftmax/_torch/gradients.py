@@ -283,6 +283,42 @@ def _of_divergence_gradient(kind: str) -> Callable[..., Any]:
     return backward
 
 
+def _log_of_score(score: str, x: Tensor) -> tuple[Tensor, Tensor | float]:
+    """The logarithm of an expert's score, up to a constant for its row, and its derivative."""
+    if score == "sigmoid":
+        return torch.nn.functional.logsigmoid(x), torch.sigmoid(-x)
+    if score == "sqrtsoftplus":  # the root of softplus is exp(x / 2) below -60
+        near, below = x.clamp(min=-60), x.clamp(max=-60) + 60
+        softplus = torch.logaddexp(near, torch.zeros_like(near))
+        return (softplus.log() + below) / 2, torch.sigmoid(near) / (2 * softplus)
+    return x, 1.0
+
+
+def _of_route(call: Call, grad: Tensor, _: Any) -> Any:
+    """The chosen experts are constant. Renormalized weights are the softmax of the logarithms of k scores."""
+    logits, indices = call.arrays
+    axis, terms, dtype = call.axes, call.keywords, wide(logits.dtype)
+    score, renormalize = terms.get("score", "softmax"), terms.get("renormalize", True)
+    mask, at, g = (*call.others, None, None)[1], indices.long(), grad * terms.get("scale", 1.0)
+    call.axes, call.where, call.scale = [axis], mask, None
+    if score == "softmax" and not renormalize:
+        y = call.again("softmax", logits, dtype=dtype)
+        spread = torch.zeros_like(y).scatter(axis, at, g)
+        return call.again("softmax_backward", spread, y, dtype=logits.dtype), None, *call.nones
+    if mask is not None:
+        call.where = mask.expand(logits.shape).gather(axis, at)
+    x = call.allowed(logits.gather(axis, at).to(dtype))
+    log_s, slope = _log_of_score(score, x)
+    if renormalize:
+        if score in ("sigmoid", "sqrtsoftplus"):  # a row in which all scores are 0 has the weights 0
+            some = log_s > -torch.inf
+            call.where = some if call.where is None else call.where & some
+        of_k = slope * call.again("softmax_backward", g, call.again("softmax", log_s))
+    else:
+        of_k = call.allowed(g if score == "none" else g * slope * log_s.exp())
+    return of_k.new_zeros(logits.shape).scatter(axis, at, of_k).to(logits.dtype), None, *call.nones
+
+
 GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "softmax": (_result, _of_rows("softmax_backward")),
     "log_softmax": (_result, _of_rows("log_softmax_backward")),
@@ -295,6 +331,7 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "cross_entropy_backward": (_arrays, _of_loss_gradient),
     "logprob": (_arrays_and_moments, _of_logprob),
     "logprob_backward": (_arrays, _of_logprob_gradient),
+    "route": (_array_and_indices, _of_route),
 }
 for _kind in ("kl", "js"):
     GRADIENTS |= {

@@ -1,5 +1,5 @@
-"""The losses, logprob and the divergences: what their operators run, and the step that writes a gradient over
-the logits."""
+"""The losses, logprob, the divergences and route: what their operators run. Also the step that writes a
+gradient over the logits."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .. import _core
 from .._divergences import BETA, divergence
 from .._libraries.torch import in_mode, is_plain, is_watched
 from .._losses import _prepared, _Terms
+from .._route import routed
 
 _DEFAULTS = {"ignore_index": -100, "label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"}
 
@@ -131,6 +132,13 @@ def _divergence_backward(grad: Tensor, *given: Any, **terms: Any) -> Any:
     return found if found is NotImplemented else found[1]
 
 
+def _route(
+    logits: Tensor, k: int, axis: int, bias: Tensor | None = None, where: Tensor | None = None, **terms: Any
+) -> Any:
+    found = routed(logits, k, axis, bias=bias, where=where, **terms)
+    return found if isinstance(found, tuple) else NotImplemented
+
+
 # The operators on plain tensors that need no gradient. NotImplemented for other tensors.
 IMPLEMENTATIONS = {
     "cross_entropy": _of_plain(_loss),
@@ -144,6 +152,7 @@ IMPLEMENTATIONS = {
     "js_divergence": _of_plain(partial(_divergence, beta=BETA)),
     "js_divergence_with_grad": _of_plain(partial(_divergence_with_grad, beta=BETA)),
     "js_divergence_backward": _of_plain(partial(_divergence_backward, beta=BETA)),
+    "route": _of_plain(_route),
 }
 
 

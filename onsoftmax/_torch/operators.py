@@ -2,7 +2,7 @@
 
 An operator takes the arguments of the function with its name, with two differences. The axes are a list.
 The scale is a tensor, `scale`, or a number, `scale_by`. `scale_by` is a Scalar, None by default, so that
-torch.compile need not look at its value. The losses, logprob and the divergences have one axis, and
+torch.compile need not look at its value. The losses, logprob, the divergences and route have one axis, and
 losses.py has what they run. gradients.py has the derivatives of the operators. fakes.py has their results
 without values. calls.py has the calls by autograd and the transforms.
 """
@@ -45,6 +45,8 @@ _OF_SIDES = f"str reduction='none', Scalar? scale_by=None, {_THREADS}"
 _OF_SIDE = f"str wrt='p', {_OF_SIDES}"
 _BETA = "Scalar beta=0.5"
 _GIVEN = "Tensor moments, Tensor? grad_logprob, Tensor? grad_entropy, Tensor? grad_lse"
+_GROUPS = "str score='softmax', SymInt groups=1, SymInt? top_groups=None"
+_OF_CHOSEN = "bool renormalize=True, Scalar scale=1.0, ScalarType? index_dtype=None, str method='auto'"
 _SCHEMAS = {
     "softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
     "log_softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
@@ -63,6 +65,10 @@ _SCHEMAS = {
     "js_divergence": f"({_SIDES}, *, {_BETA}, {_OF_SIDES}) -> Tensor",
     "js_divergence_with_grad": f"({_SIDES}, *, {_BETA}, {_OF_SIDE}) -> (Tensor, Tensor)",
     "js_divergence_backward": f"(Tensor grad, {_SIDES}, *, {_BETA}, {_OF_SIDE}) -> Tensor",
+    "route": (
+        "(Tensor logits, SymInt k, int axis, Tensor? bias=None, Tensor? where=None, *, "
+        f"{_GROUPS}, {_OF_CHOSEN}, {_THREADS}) -> (Tensor, Tensor)"
+    ),
 }
 NAMES = tuple(_SCHEMAS)
 for _name, _schema in _SCHEMAS.items():
