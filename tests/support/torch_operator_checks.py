@@ -72,6 +72,23 @@ def divergence_terms(shape, device, axis=-1):
     yield "js of all", ons.js_divergence, {"where": where, "scale": 2, "beta": 0.2}
 
 
+SCORES = ("softmax", "sigmoid", "sqrtsoftplus", "none")
+
+
+def routers(device):
+    """For each form of a router of 6 experts: its name and the keywords."""
+    bias = torch.tensor([0.5, -0.5, 0.2, 0.0, 0.1, -0.3], device=device, dtype=torch.float64)
+    groups = {"groups": 3, "top_groups": 2, "bias": bias}
+    for score in SCORES:
+        for renormalize in (True, False):
+            terms = {"score": score, "renormalize": renormalize}
+            yield f"{score} {renormalize}", terms
+            yield (
+                f"{score} {renormalize} of all",
+                terms | groups | {"where": mask((6,), device), "scale": 2.5},
+            )
+
+
 def cases(device):
     """For each function: a name, a call on tensors that gradients flow to, and the tensors."""
     x, column = rows((3, 4, 5), device), torch.tensor([[[0.5]], [[2.0]], [[-1.0]]], device=device)
@@ -117,6 +134,10 @@ def cases(device):
     for axis in (-1, 0):
         for label, function, keywords in divergence_terms(x.shape, device, axis):
             yield f"{label} @{axis}", lambda t, o, f=function, k=keywords, a=axis: f(t, o, a, **k), (x, other)
+    logits = rows((2, 3, 6), device)
+    for label, keywords in routers(device):
+        yield f"route {label}", lambda t, k=keywords: ons.route(t, 3, **k).weights, (logits,)
+    yield "route @1", lambda t: ons.route(t.mT, 3, 1, where=mask((6, 3), device)).weights, (logits,)
     for keywords in ({}, {"log": True}, {"axis": 0}, {"where": where, "scale": 2}, {"sorted": False}):
         yield f"topk {keywords}", lambda t, k=keywords: ons.softmax_topk(t, 2, **k).values, (x,)
     yield "topk 0-d", lambda t: ons.softmax_topk(t, 1).values, (rows((), device),)
@@ -129,7 +150,7 @@ def check_gradients(device):
         assert torch.autograd.gradcheck(call, given), name
         assert torch.autograd.gradgradcheck(call, given), name
         count += 1
-    assert count == 68
+    assert count == 85
 
 
 def check_operators(device):
@@ -189,6 +210,12 @@ def check_operators(device):
             torch.library.opcheck(
                 by_side, (value, x, other, 1, where, scale[:, :1]), {"wrt": wrt, **keywords}
             )
+    for _, keywords in routers(device):
+        keywords = keywords.copy()
+        others = keywords.pop("bias", None), keywords.pop("where", None)
+        logits = rows((2, 3, 6), device)
+        torch.library.opcheck(OPS.route.default, (logits, 3, -1, *others), keywords)
+    torch.library.opcheck(OPS.route.default, (narrow, 2, 0), {"index_dtype": torch.int32})
 
 
 # For each of torch's operators: our call with the arguments of torch's own tests.
@@ -289,6 +316,7 @@ def check_transforms(device):
     check_mapped_losses(device)
     check_mapped_logprob(device)
     check_mapped_divergences(device)
+    check_mapped_routers(device)
     x, where = rows((4, 3, 5), device).detach(), mask((4, 3, 5), device)
     for function, expected in ((ons.softmax, torch.softmax), (ons.log_softmax, torch.log_softmax)):
         for axis in (-1, 0, -2):
@@ -454,6 +482,39 @@ def check_mapped_divergences(device):
                     torch.testing.assert_close(part[i], alone)
 
 
+def check_mapped_routers(device):
+    """The results, and first and second derivatives, are like a loop's."""
+    x, where = rows((3, 4, 6), device).detach(), mask((3, 4, 6), device)
+    biases = torch.linspace(-1, 1, 18, device=device, dtype=torch.float64).view(3, 6).sin()
+
+    def derivatives(x, bias, where, **keywords):
+        keywords |= {"bias": bias, "where": where}
+        value = lambda t: ons.route(t, 2, **keywords).weights.sin().sum()  # noqa: E731
+        return (
+            *ons.route(x, 2, **keywords),
+            torch.func.grad(value)(x),
+            torch.func.jacrev(torch.func.grad(value))(x),
+        )
+
+    for _, keywords in routers(device):
+        terms = {key: value for key, value in keywords.items() if key not in ("bias", "where")}
+        call = functools.partial(derivatives, **terms)
+        for places, given in (
+            ((0, None, None), (x, None, None)),
+            ((1, None, 0), (x.movedim(0, 1), biases[0], where[:, 0])),
+            ((None, 0, None), (x[0], biases, where[0])),
+            ((2, 0, 1), (x.movedim(0, 2), biases, where.movedim(0, 1))),
+        ):
+            mapped = torch.vmap(call, places)(*given)
+            for i in range(3):
+                mine = (g if dim is None else g.select(dim, i) for g, dim in zip(given, places, strict=True))
+                for part, alone in zip(mapped, call(*mine), strict=True):
+                    torch.testing.assert_close(part[i], alone)
+    jacobian = torch.func.jacrev(lambda row: ons.route(row, 6, score="sigmoid", renormalize=False).weights)
+    p, order = torch.sigmoid(x[0, 0]), x[0, 0].argsort(descending=True)
+    torch.testing.assert_close(jacobian(x[0, 0]), torch.diag(p * (1 - p))[order])
+
+
 def loss(x, where, target):
     """A loss of every function. No result is a sum of rounding errors."""
     y = ons.softmax(x) * ons.softmax(x, 0, scale=0.5, where=where)
@@ -466,6 +527,8 @@ def loss(x, where, target):
     kept = losses.sum(), mean, lse.square().mean(), policy.logprob.mean(), policy.entropy.square().mean()
     distances = ons.kl_divergence(x, x * 0.5, reduction="mean"), ons.js_divergence(x, -x.detach(), beta=0.1)
     kept += distances[0], distances[1].square().sum(), ons.kl_divergence(x, y, 0, where=where).mean()
+    weights, experts = ons.route(x, 2, score="sigmoid", bias=x.detach()[0], where=where, scale=2.5)
+    kept += (weights * experts).mean(), ons.route(x, 4, renormalize=False).weights.square().sum()
     return y.sum(), nll, largest.mean(), ons.logsumexp(x, keepdims=True).square().mean(), *kept
 
 
