@@ -6,8 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from . import _core
-from ._libraries.kinds import dtype_name
-from ._losses import _prepared
+from ._losses import _prepared, _real_type
 from ._types import Reduction, Side
 
 if TYPE_CHECKING:
@@ -60,9 +59,7 @@ def divergence(
     operation, share = operation_of(beta, wrt)
     logits, other = (p_logits, q_logits) if wrt == "p" else (q_logits, p_logits)
     if grad_value is not None:
-        of_logits = dtype_name(getattr(logits, "dtype", "float64"))
-        real = ("float64",) if of_logits == "float64" else ("float32",)
-        grad_value = _prepared("grad_value", grad_value, real)
+        grad_value = _prepared("grad_value", grad_value, _real_type(logits))
     return _core.divergence(
         _OPERATIONS.index(operation),
         logits,

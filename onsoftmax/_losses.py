@@ -42,11 +42,22 @@ def check_terms(label_smoothing: float, z_loss: float, reduction: str) -> None:
         raise ValueError(f"z_loss is {z_loss!r}: expected a finite number")
 
 
+def _is_proxy(array: Any) -> bool:
+    """Whether the array is a Proxy of torch.fx, which the core knows."""
+    return library_of(array) == "torch" and not isinstance(array, sys.modules["torch"].Tensor)
+
+
+def _real_type(logits: Any) -> tuple[str]:
+    """The type of real numbers that belong to the rows or to the elements of a row."""
+    wide = not _is_proxy(logits) and dtype_name(getattr(logits, "dtype", "float64")) == "float64"
+    return ("float64",) if wide else ("float32",)
+
+
 def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     """The array without gaps, in a type of `wanted`; in the first one if it has none of them."""
     library = library_of(array)
-    if library == "torch" and not isinstance(array, sys.modules["torch"].Tensor):
-        return array  # a Proxy of torch.fx: the core knows it
+    if _is_proxy(array):
+        return array
     if not library:
         if isinstance(array, np.ma.MaskedArray):
             raise TypeError(f"{name} is a masked array: expected an array without a mask")
@@ -109,8 +120,7 @@ class _Terms:
         """(loss, gradient or None, lse or None). grad_out: True for a new array."""
         weight, given = self.weight, grad_loss
         if weight is not None or given is not None:
-            of_logits = dtype_name(getattr(logits, "dtype", "float64"))
-            real = ("float64",) if of_logits == "float64" else ("float32",)
+            real = _real_type(logits)
             weight = None if weight is None else _prepared("weight", weight, real)
             given = None if given is None else _prepared("grad_loss", given, real)
         return _core.cross_entropy(

@@ -6,8 +6,8 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from . import _core
-from ._libraries.kinds import dtype_name
-from ._losses import _prepared
+from ._libraries.kinds import index_dtype_name
+from ._losses import _prepared, _real_type
 from ._types import Score
 
 if TYPE_CHECKING:
@@ -34,16 +34,6 @@ def check_names(score: str, method: str) -> None:
         raise ValueError(f"method is {method!r}: expected 'auto' or 'invariant', since route has one method")
 
 
-def index_bits(index_dtype: Any) -> int:
-    """32, 64, or 0 for the library's own type."""
-    if index_dtype is None:
-        return 0
-    try:
-        return _INDEX_BITS[dtype_name(index_dtype)]
-    except (KeyError, TypeError):
-        raise TypeError(f"index_dtype is {index_dtype!r}: expected int32 or int64") from None
-
-
 def routed(
     logits: Any,
     k: int,
@@ -67,8 +57,7 @@ def routed(
     if top_groups is not None and top_groups < 1:
         raise ValueError(f"top_groups is {top_groups!r}: expected at least 1")
     if bias is not None:
-        of_logits = dtype_name(getattr(logits, "dtype", "float64"))
-        bias = _prepared("bias", bias, ("float64",) if of_logits == "float64" else ("float32",))
+        bias = _prepared("bias", bias, _real_type(logits))
     return _core.route(
         logits,
         k,
@@ -80,7 +69,7 @@ def routed(
         renormalize,
         float(scale),
         where,
-        index_bits(index_dtype),
+        0 if index_dtype is None else _INDEX_BITS[index_dtype_name(index_dtype)],
         method == "invariant",
         stream,
         num_threads,

@@ -38,6 +38,17 @@ def dtype_name(dtype: Any) -> str:
         raise TypeError(f"dtype is {dtype!r}: expected float16, bfloat16, float32 or float64") from None
 
 
+def index_dtype_name(dtype: Any) -> str:
+    """The name of a type of indices."""
+    try:
+        name = dtype_name(dtype)
+    except TypeError:
+        name = ""
+    if name not in ("int32", "int64"):
+        raise TypeError(f"index_dtype is {dtype!r}: expected int32 or int64")
+    return name
+
+
 def refused_dtype(name: str, role: int) -> str:
     """The error text for an array of a type that no call takes."""
     if role == WHERE:

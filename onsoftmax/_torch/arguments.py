@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._libraries.kinds import dtype_name
+from .._libraries.kinds import dtype_name, index_dtype_name
 from .._libraries.torch import refuse_nested
 from .._libraries.values import plain_axes
-from .._route import index_bits
 from .calls import CALLS
 
 if TYPE_CHECKING:
@@ -196,9 +195,7 @@ def typed(dtype: Any) -> dict[str, torch.dtype]:
 
 def index_typed(index_dtype: Any) -> dict[str, torch.dtype]:
     """The type of indices as a torch.dtype, if the caller gives one."""
-    if index_dtype is None or index_dtype in (torch.int32, torch.int64):
-        return {} if index_dtype is None else {"index_dtype": index_dtype}
-    return {"index_dtype": torch.int32 if index_bits(index_dtype) == 32 else torch.int64}
+    return {} if index_dtype is None else {"index_dtype": getattr(torch, index_dtype_name(index_dtype))}
 
 
 def typed_as(out: Any, dtype: Any, array: torch.Tensor) -> dict[str, torch.dtype]:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from .. import _core
 from .._divergences import check_divergence
+from .._libraries.kinds import index_dtype_name
 from .._losses import check_kind, check_terms
-from .._route import check_names, index_bits
+from .._route import check_names
 
 
 def axes_from_end(axes: Sequence[int], ndim: int) -> list[int]:
@@ -317,7 +318,8 @@ def _of_route(
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
     check_names(score, method)
-    index_bits(index_dtype)
+    if index_dtype is not None:
+        index_dtype_name(index_dtype)
     shape, place = list(logits.shape), axis_of_rows(axis, logits.ndim) % logits.ndim
     _check_k(k, place, shape[place])
     _check_groups(k, shape[place], groups, groups if top_groups is None else top_groups)

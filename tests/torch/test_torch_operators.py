@@ -61,6 +61,7 @@ def test_what_no_operator_takes_under_torch_compile():
     def both(x, row):
         more = ons.softmax_topk(x, 2, return_normalizer=True)
         plain = ons.softmax(row), ons.softmax([1.0, 2.0]), ons.cross_entropy(row, 1), ons.logprob(row, 1)
+        plain += ons.route(row, 2)
         return ons.softmax(x) * 2, *plain, more.normalizer.m, more.values
 
     x, row = torch.randn(3), np.arange(3.0)
@@ -212,12 +213,13 @@ def test_modes():
         ons.softmax_topk(x, 2), ons.normalizer(x), ons.softmax_topk(x, 2, return_normalizer=True)
         for t in (x, leaf):
             ons.cross_entropy(t, target), ons.logprob(t, target, entropy=True), ons.kl_divergence(x, t)
+            ons.route(t, 2)
     assert [name for name in seen if name != "detach"] == [
         "softmax",
         "log_softmax",
         "log_softmax_backward",
         "softmax_topk",
-        *(2 * ["cross_entropy", "logprob", "kl_divergence"]),
+        *(2 * ["cross_entropy", "logprob", "kl_divergence", "route"]),
     ]
     assert torch.equal(y, ons.softmax(x, where=where))
     for above_autograd in (False, True):
@@ -243,8 +245,13 @@ def test_symbolic_trace():
     assert "log_softmax" in traced.code and torch.equal(traced(x), layers(x))
     traced = torch.fx.symbolic_trace(lambda x, target: ons.cross_entropy(x, target))
     assert torch.equal(traced(x, [0, 1, 2]), ons.cross_entropy(x, [0, 1, 2]))
+    traced = torch.fx.symbolic_trace(lambda x, weight: ons.cross_entropy(x, [0, 1, 2], weight=weight))
+    weight = torch.tensor([1.0, 2, 3, 4])
+    assert torch.equal(traced(x, weight), ons.cross_entropy(x, [0, 1, 2], weight=weight))
     traced = torch.fx.symbolic_trace(lambda other: ons.js_divergence(x, other, scale=0.5))
     assert torch.equal(traced(2 * x), ons.js_divergence(x, 2 * x, scale=0.5))
+    traced = torch.fx.symbolic_trace(lambda x, bias: ons.route(x, 2, bias=bias).indices)
+    assert torch.equal(traced(x, x[0]), ons.route(x, 2, bias=x[0]).indices)
     traced = torch.fx.symbolic_trace(lambda x, index: ons.logprob(x, index, lse=True).lse)
     assert torch.equal(traced(x, [0, 1, 2]), ons.logprob(x, [0, 1, 2], lse=True).lse)
 
@@ -264,6 +271,7 @@ def test_jit_trace():
         lambda t: ons.cross_entropy(t, t.argmin(-1), z_loss=0.1),
         lambda t: ons.logprob(t, t.argmin(-1), entropy=True, rank=True)[:2],
         lambda t: ons.kl_divergence(t, t.neg(), scale=t.detach()[:, :1].abs()),
+        lambda t: tuple(ons.route(t, 2, bias=t.detach()[0], where=t > -3, scale=2.5)),
         lambda t: ons.js_divergence_with_grad(t.detach(), t.detach().neg(), beta=0.1, where=t > -1),
         lambda t: ons.softmax(t, where=t > 0, scale=t.detach()[:, :1]),
         lambda t: ons.softmax(t, out=torch.empty_like(t)),
@@ -292,6 +300,7 @@ def test_numbers_that_vary_in_compiled_code():
     for call in (
         lambda k: ons.softmax_topk(x, k, log=True).values,
         lambda k: ons.softmax_topk(x.detach(), k=k).indices,
+        lambda k: ons.route(x, k, score="sigmoid", scale=2.5).weights,
         lambda k: ons.softmax(x.detach(), num_threads=k),
         lambda k: ons.softmax_backward(x, x, num_threads=k),
         lambda k: ons.logsumexp(x, num_threads=k, scale=k),
@@ -302,6 +311,21 @@ def test_numbers_that_vary_in_compiled_code():
         for k in range(2, 15):
             assert torch.equal(compiled(k), call(k))
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs + 2
+
+
+WRONG_ROUTERS = (  # of 4 experts
+    (ValueError, "k is 5: expected 1 to 4, the length of axis 1", {"k": 5}),
+    (ValueError, "k is 0: expected 1 to 4", {"k": 0}),
+    (ValueError, "groups is 3: expected a divisor of the 4 experts", {"k": 1, "groups": 3}),
+    (ValueError, "groups is 0: expected a divisor", {"k": 1, "groups": 0}),
+    (ValueError, "top_groups is 3: expected 1 to 2, the number of", {"k": 1, "groups": 2, "top_groups": 3}),
+    (ValueError, "top_groups is 0: expected", {"k": 1, "groups": 2, "top_groups": 0}),
+    (ValueError, "k is 3, and 1 groups of 2 experts have 2", {"k": 3, "groups": 2, "top_groups": 1}),
+    (ValueError, "score is 'relu': expected 'softmax', 'sigmoid'", {"k": 1, "score": "relu"}),
+    (ValueError, "method is 'online': expected 'auto' or 'invariant'", {"k": 1, "method": "online"}),
+    (TypeError, "index_dtype is torch.int16: expected int32 or int64", {"k": 1, "index_dtype": torch.int16}),
+    (IndexError, "axis 2 is out of bounds", {"k": 1, "axis": 2}),
+)
 
 
 def test_tensors_without_values_are_checked():
@@ -335,6 +359,12 @@ def test_tensors_without_values_are_checked():
             (ValueError, "wrt is 'x'", lambda x: ons.kl_divergence_with_grad(x, x, wrt="x")),
             (ValueError, "beta is 1", lambda x: ons.js_divergence(x, x, beta=1)),
             (ValueError, "z_loss is inf", lambda x: ons.cross_entropy(x, x[0].int(), 0, z_loss=math.inf)),
+            *((error, words, lambda x, k=k: ons.route(x, **k)) for error, words, k in WRONG_ROUTERS),
+            (ValueError, r"bias has shape \(3,\): expected \(4,\)", lambda x: ons.route(x, 2, bias=x[:, 0])),
+            (TypeError, "bias has dtype bool", lambda x: ons.route(x, 2, bias=x[0] > 0)),
+            (ValueError, "where has shape", lambda x: ons.route(x, 2, where=x[:, :3] > 0)),
+            (TypeError, "where has dtype float32", lambda x: ons.route(x, 2, where=x)),
+            (TypeError, "complex64 is not supported", lambda x: ons.route(x + 0j, 2)),
         ],
     )
     with FakeTensorMode() as mode:
@@ -343,6 +373,7 @@ def test_tensors_without_values_are_checked():
         for given in (x, x.to("meta"), fake):
             with pytest.raises(error, match=words):
                 call(given)
+        torch._dynamo.reset()  # otherwise numbers that vary become symbols, without their values
         with pytest.raises(Exception, match=words):
             torch.compile(call, backend="eager", fullgraph=True)(x)
     for given in (x.to("meta"), fake):
