@@ -1415,6 +1415,31 @@ def logprob_backward(
     A gradient that is None is 0.
     """
 
+def route(
+    logits: Any,
+    k: int,
+    axis: int,
+    score: int,
+    bias: Any,
+    groups: int,
+    top_groups: int,
+    renormalize: bool,
+    scale: float,
+    where: Any,
+    index_bits: int,
+    is_invariant: bool,
+    stream: Any,
+    num_threads: int | None,
+    /,
+) -> Any:
+    """(weights, indices) for onsoftmax/_route.py. score: 0 softmax, 1 sigmoid, 2 sqrtsoftplus,
+    3 none. bias comes without gaps, in the arithmetic's type. top_groups: 0 for all groups.
+    index_bits: 32, 64, or 0 for the library's own type.
+
+    If an operator must take the arrays, such as tensors that require grad, the result is
+    this operator instead.
+    """
+
 def cross_entropy(
     logits: Any,
     target: Any,

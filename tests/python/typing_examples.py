@@ -90,6 +90,8 @@ assert_type(ons.js_divergence(single, single, beta=0.1, where=mask), NDArray[np.
 value, gradient = ons.kl_divergence_with_grad(tensor, tensor, wrt="q", grad_out=tensor)
 assert_type(gradient, Tensor)
 value, of_list = ons.js_divergence_with_grad([[1.0, 2.0]], single)
+assert_type(ons.route(tensor, 2, score="sigmoid", bias=tensor, groups=2, top_groups=1), ons.Route)
+weights, experts = ons.route(single, k=2, renormalize=False, where=mask, index_dtype=np.int32)
 
 assert_type(ons.softmax_topk(single, 2).values, NDArray[np.float32])
 assert_type(ons.softmax_topk(single, 2).indices, NDArray[np.int64])
@@ -139,5 +141,6 @@ ons.explain([1, 2], operation="normalizer")  # type: ignore[arg-type]  # pyright
 ons.cross_entropy(single, counts, reduction="avg")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 ons.kl_divergence(single, single, reduction="avg")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 ons.js_divergence_with_grad(single, single, wrt="r")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.route(single, 2, score="relu")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 ons.cross_entropy("abc", counts)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
 ons.explain([1, 2], method="auto")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
