@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char ons_xla_misfit[] = "an array has a type or a shape that does not fit the others";
+
 bool ons_xla_is(const xla_text *text, const char *name) {
     return text->length == strlen(name) && memcmp(text->text, name, text->length) == 0;
 }

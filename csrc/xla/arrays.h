@@ -40,13 +40,18 @@ bool ons_xla_add_operand(ons_role role, const xla_buffer *buffer, const xla_shap
 /* Puts a scale on the CPU in the CPU's type. Returns NULL, or a text about what is wrong. */
 const char *ons_xla_widen_scale(const xla_buffer *buffer, ons_xla_call *call);
 
-/* losses.c: take a loss, a divergence, or log-probabilities. Return NULL, or a text about what is
- * wrong. */
+/* The text about an array that the others do not fit. */
+extern const char ons_xla_misfit[];
+
+/* losses.c, route.c: take a loss, a divergence, log-probabilities, or a router. Return NULL, or a
+ * text about what is wrong. */
 const char *ons_xla_take_loss(const xla_frame *frame, const xla_text *operands,
                               const xla_array *axes, ons_xla_call *call);
 const char *ons_xla_take_divergence(const xla_frame *frame, const xla_text *operands,
                                     const xla_array *axes, ons_xla_call *call);
 const char *ons_xla_take_logprob(const xla_frame *frame, const xla_text *operands,
                                  const xla_array *axes, int flags, ons_xla_call *call);
+const char *ons_xla_take_route(const xla_frame *frame, const xla_text *operands,
+                               const xla_array *axes, ons_xla_call *call);
 
 #endif

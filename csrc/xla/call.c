@@ -7,12 +7,15 @@
  *                weights of the classes, l the gradients of the rows' losses; for a divergence
  *                g the logits of the other side, l the gradients of the rows' values; for
  *                log-probabilities t the index, and for their gradient p the moments, g, h and l
- *                the gradients of the log-probabilities, the entropy and the logsumexp
+ *                the gradients of the log-probabilities, the entropy and the logsumexp; for a
+ *                router b the bias of the experts
  *   axes         the axes of a row, from the end: -1 is the last one
  *   method, num_threads, scale   as in Python; scale if no argument is one
  *   flags        ONS_XLA_LOG and the others of ffi.h
  *   ignore_index, label_smoothing, z_loss   of a loss, as in Python
  *   beta         of a divergence: the share of x
+ *   score, groups, top_groups, renormalize   of a router (api/route.h), whose scale multiplies the
+ *                weights
  *
  * An argument has as many dimensions as the result. If an argument has length 1 along a dimension
  * and the result is longer, its one element serves for all. vmap passes arguments that it does not
@@ -30,7 +33,9 @@
  * The results of log-probabilities are the log-probabilities, then those that the flags name, in
  * the flags' order. They, the index and their gradients have all rows, and a last dimension of
  * their own for the entries of each row. argmax and rank are int64 in memory, as words. The moments
- * have one dimension, in the order of api/logprob.h. An index that is no element's gives NaN. */
+ * have one dimension, in the order of api/logprob.h. An index that is no element's gives NaN.
+ *
+ * The results of a router are the weights and the indices. The bias has one dimension. */
 #include "../api/plan_facts.h"
 #include "arrays.h"
 
@@ -119,7 +124,7 @@ static const char *take_arrays(const xla_frame *frame, const xla_text *operands,
         if (i == ONS_Y && (info->one_a_row || problem->sums)) kind = VALUE;
         const int words = i == ONS_STATISTIC ? 2 : i == ONS_Y ? states : 0;
         if (buffer[i] && !ons_xla_add_operand((ons_role)i, buffer[i], &shape, kind, words, problem))
-            return "an array has a type or a shape that does not fit the others";
+            return ons_xla_misfit;
     }
     if (states > 0) problem->operand[ONS_Y].dtype = problem->operand[ONS_X].dtype;
     return buffer[ONS_SCALE] ? ons_xla_widen_scale(buffer[ONS_SCALE], call) : NULL;
@@ -163,6 +168,7 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
     case ONS_OPERATION_js_divergence:
         wrong = ons_xla_take_divergence(frame, operands, axes, call);
         break;
+    case ONS_OPERATION_route: wrong = ons_xla_take_route(frame, operands, axes, call); break;
     default: wrong = take_arrays(frame, operands, axes, call);
     }
     if (!wrong) ons_coalesce(&call->problem);

@@ -3,8 +3,6 @@
 
 enum { NO_DIMENSION = -1 };
 
-static const char misfit[] = "an array has a type or a shape that does not fit the others";
-
 /* Whether an array has an entry for each row, or `a_row` entries in a last dimension of their own.
  */
 static bool is_of_rows(const xla_buffer *buffer, const xla_shape *shape, int64_t a_row) {
@@ -51,7 +49,7 @@ const char *ons_xla_take_loss(const xla_frame *frame, const xla_text *operands,
     if (!fits || (!terms->wide_target && of[TARGET]->dtype != XLA_INT32) ||
         (of[WEIGHT] && (of[WEIGHT]->dims != 1 || of[WEIGHT]->dtype != real ||
                         of[WEIGHT]->shape[0] != problem->extent[problem->dims - 1])))
-        return misfit;
+        return ons_xla_misfit;
     terms->target = of[TARGET]->data;
     terms->weight = of[WEIGHT] ? of[WEIGHT]->data : NULL;
     terms->given = of[GIVEN] ? of[GIVEN]->data : NULL;
@@ -99,7 +97,7 @@ const char *ons_xla_take_divergence(const xla_frame *frame, const xla_text *oper
     if (!fits || operand[ONS_GRADIENT].dtype != operand[ONS_X].dtype ||
         operand[ONS_Y].dtype != operand[ONS_X].dtype || value->dtype != real ||
         (of[GIVEN] && (of[GIVEN]->dtype != real || !is_of_rows(of[GIVEN], &shape, NO_DIMENSION))))
-        return misfit;
+        return ons_xla_misfit;
     terms->given = of[GIVEN] ? of[GIVEN]->data : NULL;
     terms->given_step = 1;
     terms->loss = value->data;
@@ -195,7 +193,7 @@ const char *ons_xla_take_logprob(const xla_frame *frame, const xla_text *operand
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
     if (!ons_xla_take_shape(axes, of[LOGITS], of[INDEX], true, &shape, problem) ||
         !ons_xla_add_operand(ONS_X, of[LOGITS], &shape, ROW, 0, problem))
-        return misfit;
+        return ons_xla_misfit;
     terms->in_double = x->dtype == ONS_FLOAT64;
     terms->wide_index = of[INDEX]->dtype == XLA_INT64;
     terms->count = of[INDEX]->shape[shape.dims];
@@ -205,12 +203,12 @@ const char *ons_xla_take_logprob(const xla_frame *frame, const xla_text *operand
         {of[OF_CHOSEN], real, terms->count, &terms->of_chosen},
         {of[OF_ENTROPY], real, 1, &terms->of_entropy},
         {of[OF_LSE], real, 1, &terms->of_lse}};
-    if (terms->count < 1 || !take_of_rows(arrays, 4, &shape)) return misfit;
+    if (terms->count < 1 || !take_of_rows(arrays, 4, &shape)) return ons_xla_misfit;
     problem->logprob = terms;
-    if (!gradient) return take_results(frame, flags, real, &shape, call) ? NULL : misfit;
+    if (!gradient) return take_results(frame, flags, real, &shape, call) ? NULL : ons_xla_misfit;
     return take_moments(of[MOMENTS], &shape, terms) && add_pairs(of[MOMENTS], &shape, problem) &&
                    ons_xla_add_operand(ONS_Y, frame->results.buffers[0], &shape, ROW, 0, problem) &&
                    y->dtype == x->dtype
                ? NULL
-               : misfit;
+               : ons_xla_misfit;
 }
