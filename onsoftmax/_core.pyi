@@ -1433,8 +1433,8 @@ def route(
     /,
 ) -> Any:
     """(weights, indices) for onsoftmax/_route.py. score: 0 softmax, 1 sigmoid, 2 sqrtsoftplus,
-    3 none. bias comes without gaps, in the arithmetic's type. top_groups: 0 for all groups.
-    index_bits: 32, 64, or 0 for the library's own type.
+    3 none. bias comes without gaps, in the arithmetic's type. top_groups: -2^63 for
+    all groups. index_bits: 32, 64, or 0 for the library's own type.
 
     If an operator must take the arrays, such as tensors that require grad, the result is
     this operator instead.

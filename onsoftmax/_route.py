@@ -11,11 +11,14 @@ from ._losses import _prepared, _real_type
 from ._types import Score
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._types import ArrayLike
 
-_SCORES: tuple[Score, ...] = get_args(Score)
+SCORES: tuple[Score, ...] = get_args(Score)
 _METHODS = ("auto", "invariant")
 _INDEX_BITS = {"int32": 32, "int64": 64}
+_ALL = -(2**63)  # in place of top_groups
 
 
 class Route(NamedTuple):
@@ -28,10 +31,26 @@ class Route(NamedTuple):
 
 
 def check_names(score: str, method: str) -> None:
-    if score not in _SCORES:
+    if score not in SCORES:
         raise ValueError(f"score is {score!r}: expected 'softmax', 'sigmoid', 'sqrtsoftplus' or 'none'")
     if method not in _METHODS:
         raise ValueError(f"method is {method!r}: expected 'auto' or 'invariant', since route has one method")
+
+
+def check_groups(
+    k: Any, length: Any, groups: Any, top_groups: Any, holds: Callable[[Any], bool] = bool
+) -> None:
+    """Checks numbers that may be symbols, as the core checks numbers."""
+    if not (holds(groups >= 1) and holds(length % groups == 0)):
+        raise ValueError(f"groups is {groups}: expected a divisor of the {length} experts")
+    if not (holds(top_groups >= 1) and holds(top_groups <= groups)):
+        raise ValueError(f"top_groups is {top_groups}: expected 1 to {groups}, the number of groups")
+    each = length // groups
+    if not holds(k <= each * top_groups):
+        raise ValueError(
+            f"k is {k}, and {top_groups} groups of {each} experts have {each * top_groups}: expected at most "
+            "that"
+        )
 
 
 def routed(
@@ -54,18 +73,16 @@ def routed(
     """(weights, indices). If an operator of torch or JAX must take the arrays, the result is this operator
     instead."""
     check_names(score, method)
-    if top_groups is not None and top_groups < 1:
-        raise ValueError(f"top_groups is {top_groups!r}: expected at least 1")
     if bias is not None:
         bias = _prepared("bias", bias, _real_type(logits))
     return _core.route(
         logits,
         k,
         operator.index(axis),
-        _SCORES.index(score),
+        SCORES.index(score),
         bias,
         operator.index(groups),
-        0 if top_groups is None else operator.index(top_groups),
+        _ALL if top_groups is None else operator.index(top_groups),
         renormalize,
         float(scale),
         where,

@@ -20,19 +20,20 @@ try:
 except ImportError as error:
     raise ImportError("onsoftmax.jax needs JAX 0.5 or later: pip install jax") from error
 
-from ._jax import divergences, logprobs, losses, operators, ranks
+from ._jax import divergences, logprobs, losses, operators, ranks, routers
 from ._jax.arguments import check_parts, refuse, take
 from ._jax.types import parted
 from ._libraries.jax import jax_floating
 from ._logprob import LogProb
 from ._losses import _Terms
+from ._route import Route
 from ._topk import TopK
 
 if TYPE_CHECKING:
     from jax import Array
     from jax.typing import ArrayLike
 
-    from ._types import Axis, DType, MethodName, Reduction, Side
+    from ._types import Axis, DType, MethodName, Reduction, Score, Side
 
 __all__ = [
     "cross_entropy",
@@ -45,6 +46,7 @@ __all__ = [
     "log_softmax_backward",
     "logprob",
     "logsumexp",
+    "route",
     "softmax",
     "softmax_backward",
     "softmax_topk",
@@ -525,6 +527,70 @@ def _of_gradient(
     return operators.gradient(call, grad.reshape(y.shape), y, where, scale).reshape(np.shape(output))
 
 
+def route(
+    logits: ArrayLike,
+    /,
+    k: int,
+    axis: int = -1,
+    *,
+    score: Score = "softmax",
+    bias: ArrayLike | None = None,
+    groups: int = 1,
+    top_groups: int | None = None,
+    renormalize: bool = True,
+    scale: float = 1.0,
+    index_dtype: Any = None,
+    where: ArrayLike | None = None,
+    method: str = "auto",
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Route:
+    """onsoftmax.route as a call that JAX compiles into a program, on the CPU or a GPU.
+
+    Parameters
+    ----------
+    logits : jax.Array or tracer, of at least one dimension
+        As `softmax` takes its array. Gradients flow to the logits, and to no other argument.
+    k, axis, score, bias, groups, top_groups, renormalize, scale, index_dtype, where, method
+        As onsoftmax.route takes them. `bias` and `where` may be tracers too.
+    stream, num_threads
+        As `softmax` takes them.
+
+    Returns
+    -------
+    Route
+        As from onsoftmax.route, with the same bits. The indices are int32 unless jax_enable_x64 is on.
+
+    Raises
+    ------
+    ValueError, TypeError, AxisError
+        As onsoftmax.route, when the call is traced.
+
+    Notes
+    -----
+    The weights are differentiable any number of times in reverse mode. The chosen experts are constant. JAX
+    keeps the logits and the indices for the backward step. vmap turns all mapped calls into one call, unless
+    it maps the bias.
+    """
+    weights, indices = routers.route(
+        logits,
+        k,
+        axis,
+        score=score,
+        bias=bias,
+        groups=groups,
+        top_groups=top_groups,
+        renormalize=renormalize,
+        scale=scale,
+        index_dtype=index_dtype,
+        where=where,
+        method=method,
+        stream=stream,
+        num_threads=num_threads,
+    )
+    return Route(weights, indices)
+
+
 OPERATORS = {
     "softmax": softmax,
     "log_softmax": log_softmax,
@@ -539,4 +605,5 @@ OPERATORS = {
     "kl_divergence_with_grad": kl_divergence_with_grad,
     "js_divergence": js_divergence,
     "js_divergence_with_grad": js_divergence_with_grad,
+    "route": route,
 }

@@ -51,7 +51,7 @@ static int check_groups(const route_call *call) {
 static int take_arrays(route_call *call) {
     ons_row_call *rows = &call->rows;
     if (ons_take_logits(rows, call->axis) < 0 || take_k(call) < 0) return -1;
-    if (call->route.top_groups == 0) call->route.top_groups = call->route.groups;
+    if (call->route.top_groups == INT64_MIN) call->route.top_groups = call->route.groups;
     const ons_view experts = {.ndim = 1, .shape = {rows->N}};
     if (check_groups(call) < 0 || ons_take_row_masks(rows, call->where, Py_None) < 0) return -1;
     call->of_bias = ons_take_real(rows, "bias", call->bias, &experts, false);
@@ -119,8 +119,8 @@ const char ons_route_doc[] =
     "route($module, logits, k, axis, score, bias, groups, top_groups, renormalize, scale, where,\n"
     "      index_bits, is_invariant, stream, num_threads, /)\n--\n\n"
     "(weights, indices) for onsoftmax/_route.py. score: 0 softmax, 1 sigmoid, 2 sqrtsoftplus,\n"
-    "3 none. bias comes without gaps, in the arithmetic's type. top_groups: 0 for all groups.\n"
-    "index_bits: 32, 64, or 0 for the library's own type.\n"
+    "3 none. bias comes without gaps, in the arithmetic's type. top_groups: -2^63 for\n"
+    "all groups. index_bits: 32, 64, or 0 for the library's own type.\n"
     "\n"
     "If an operator must take the arrays, such as tensors that require grad, the result is\n"
     "this operator instead.";

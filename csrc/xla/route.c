@@ -18,6 +18,7 @@ static bool take_terms(const xla_frame *frame, ons_xla_call *call) {
     route->scale = call->problem.scale_by;
     call->problem.scale_by = 1.0;
     call->problem.route = route;
+    call->problem.sorted = true;
     return true;
 }
 

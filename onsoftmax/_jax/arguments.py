@@ -106,13 +106,22 @@ def take(
 
 
 def take_logits(
-    logits: Array, axis: int, num_threads: int | None, where: Any = None, scale: Any = 1.0
+    logits: Array,
+    axis: int,
+    num_threads: int | None,
+    where: Any = None,
+    scale: Any = 1.0,
+    operation: str = "logsumexp",
+    method: str = "auto",
+    k: Any = None,
 ) -> tuple[Array, Array | None, Array | None, Call]:
-    """Logits, a mask and a scale as the operators take them. The call's dtype is the type of real numbers for
-    each row."""
+    """Logits, a mask and a scale as the operators take them. `operation` checks them. The call's dtype is the
+    type of real numbers for each row."""
     if np.ndim(logits) == 0:
         raise ValueError("logits has shape (): expected at least one dimension")
-    *arrays, call = take("logsumexp", logits, operator.index(axis), "auto", None, where, scale, num_threads)
+    *arrays, call = take(
+        operation, logits, operator.index(axis), method, None, where, scale, num_threads, k=k
+    )
     real = jnp.dtype("float64" if call.given == np.float64 else "float32")
     return *arrays, call._replace(dtype=real)
 

@@ -14,7 +14,7 @@ from .. import _core
 from .._divergences import check_divergence
 from .._libraries.kinds import index_dtype_name
 from .._losses import check_kind, check_terms
-from .._route import check_names
+from .._route import check_groups, check_names
 
 
 def axes_from_end(axes: Sequence[int], ndim: int) -> list[int]:
@@ -290,19 +290,6 @@ def _of_divergence_backward(grad: Tensor, *given: Any, **terms: Any) -> Tensor:
     return _of_divergence_with_grad(*given, grad=grad, **terms)[1]
 
 
-def _check_groups(k: int, length: int, groups: int, top_groups: int) -> None:
-    if not (_holds(groups >= 1) and _holds(length % groups == 0)):
-        raise ValueError(f"groups is {groups}: expected a divisor of the {length} experts")
-    if not (_holds(top_groups >= 1) and _holds(top_groups <= groups)):
-        raise ValueError(f"top_groups is {top_groups}: expected 1 to {groups}, the number of groups")
-    each = length // groups
-    if not _holds(k <= each * top_groups):
-        raise ValueError(
-            f"k is {k}, and {top_groups} groups of {each} experts have {each * top_groups}: expected at most "
-            "that"
-        )
-
-
 def _of_route(
     logits: Tensor,
     k: int,
@@ -322,7 +309,7 @@ def _of_route(
         index_dtype_name(index_dtype)
     shape, place = list(logits.shape), axis_of_rows(axis, logits.ndim) % logits.ndim
     _check_k(k, place, shape[place])
-    _check_groups(k, shape[place], groups, groups if top_groups is None else top_groups)
+    check_groups(k, shape[place], groups, groups if top_groups is None else top_groups, _holds)
     _check(logits, [axis], [where])
     if bias is not None:
         check_kind("bias", _name_of(bias), False)
