@@ -66,23 +66,10 @@ ons_status launch_strips(const launch_request &request, const launch_shape &shap
 }
 
 /* Returns when all earlier work in the kernel's stream is done. Every kernel except grid's may
- * start before that (run.cu), so it calls this before its first access to memory.
- *
- * The next kernel's blocks may then take the room that this grid leaves. If the grid is tiny, or
- * fills the GPU more than once, they may come at once. If it is small, they come after the earlier
- * work, so that the blocks of only one kernel wait. If it fills half of the GPU or more, but not
- * all of it, they come at its end: the first of them would find room on all multiprocessors, the
- * others only where blocks end, so some multiprocessors would get too many. */
+ * start before that (run.cu), so it calls this before its first access to memory. */
 __device__ __forceinline__ void await_earlier_work() {
 #if __CUDA_ARCH__ >= 900
-    unsigned multiprocessors;
-    asm("mov.u32 %0, %%nsmid;" : "=r"(multiprocessors));
-    const uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
-    const bool tiny = threads <= 64 * multiprocessors, small = threads <= 512 * multiprocessors;
-    if (tiny || threads >= 1536 * multiprocessors)
-        asm volatile("griddepcontrol.launch_dependents;");
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    if (small && !tiny) asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 

@@ -184,8 +184,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     }
     const auto allowed = tile.allowed();
 #pragma unroll
-    for (int e = 0; e < n; e++)
-        keys.key[e] = allowed >> e & 1 ? key_of(x[e]) : (Key)EXCLUDED;
+    for (int e = 0; e < n; e++) keys.key[e] = allowed >> e & 1 ? key_of(x[e]) : (Key)EXCLUDED;
     if (N < WARP * n) {
 #pragma unroll
         for (int e = 0; e < n; e++)
