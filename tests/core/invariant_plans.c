@@ -197,6 +197,7 @@ static void compare_operations(int64_t N, const ons_gpu *gpu) {
             asked.sums = true;
             compare_types(asked, gpu);
         }
+        if (operation == ONS_OPERATION_route) continue; /* its sums have no order */
         for (int i = 0; i < 5 && ons_operations[operation].selects && ks[i] <= N; i++) {
             asked.k = ks[i];
             compare_types(asked, gpu);

@@ -58,16 +58,26 @@ def test_layouts_and_types_of_indices() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_has_the_same_bits_in_any_batch(dtype: Any) -> None:
-    x, bias = torch.randn(4096, 256, device="cuda").to(dtype), torch.randn(256, device="cuda")
-    terms: list[dict[str, Any]] = [{}, {"renormalize": False}]
+@pytest.mark.parametrize(("N", "k"), [(64, 8), (128, 3), (256, 8), (256, 20)])
+def test_a_row_has_the_same_bits_in_any_batch(dtype: Any, N: int, k: int) -> None:
+    x, bias = torch.randn(70000, N, device="cuda").to(dtype), torch.randn(N, device="cuda")
+    terms: list[dict[str, Any]] = [
+        {},
+        {"renormalize": False},
+        {"score": "sigmoid"},
+        {"score": "sqrtsoftplus"},
+    ]
     terms += [{"score": "sigmoid", "bias": bias, "groups": 8, "top_groups": 4}, {"bias": bias}]
     for some in terms:
-        weights, indices = ons.route(x, 8, **some)
-        for rows in (1, 3, 64):
-            one = ons.route(x[100 : 100 + rows], 8, **some)
+        weights, indices = ons.route(x, k, **some)
+        for rows in (1, 3, 64, 4096):
+            one = ons.route(x[100 : 100 + rows], k, **some)
             assert torch.equal(one.weights, weights[100 : 100 + rows])
             assert torch.equal(one.indices, indices[100 : 100 + rows])
+        if "bias" not in some:  # rows with gaps have a kernel of their own
+            apart = torch.empty(300, N, 2, device="cuda", dtype=dtype)[..., 0].copy_(x[:300])
+            one = ons.route(apart, k, **some)
+            assert torch.equal(one.weights, weights[:300]) and torch.equal(one.indices, indices[:300])
 
 
 def test_many_groups() -> None:

@@ -106,6 +106,9 @@ class fixed_sum {
         low += other.low;
     }
 
+    __device__ int high_part() const { return high; }
+    __device__ int low_part() const { return low; }
+
     template <int LANES>
     __device__ fixed_sum over_lanes() const {
         return {count_over_lanes<LANES>(high), count_over_lanes<LANES>(low)};

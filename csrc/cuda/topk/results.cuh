@@ -178,21 +178,94 @@ __device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int6
 
 /* ------- Results of a router ------- */
 
-/* The sum over the LANES lanes of a row, or over a block (0). */
-template <int LANES, typename Real>
-__device__ inline Real sum_of_row_in(Real sum) {
+/* The sum of one number of each of the LANES lanes of a row, or of each thread of a block (0). */
+template <int LANES, typename X>
+__device__ inline X added_up(X sum) {
     constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
+    if constexpr (LANES == WARP && std::is_same_v<X, int>) return count_over_lanes<WARP>(sum);
     const unsigned lanes = lanes_of_row<TOGETHER>();
 #pragma unroll
     for (int apart = TOGETHER / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(lanes, sum, apart);
     if constexpr (LANES == 0) {
-        __shared__ Real of_warps[WARP];
+        __shared__ X of_warps[WARP];
+        __syncthreads(); /* all have read the last sums */
         if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = sum;
         __syncthreads();
         sum = 0;
         for (int warp = 0; warp < warps_of_block(); warp++) sum += of_warps[warp];
     }
     return sum;
+}
+/* The largest of them. */
+template <int LANES, typename Real>
+__device__ inline Real largest_in_row(Real m) {
+    constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
+    const unsigned lanes = lanes_of_row<TOGETHER>();
+#pragma unroll
+    for (int apart = TOGETHER / 2; apart > 0; apart /= 2)
+        m = larger(m, __shfl_xor_sync(lanes, m, apart));
+    if constexpr (LANES == 0) {
+        __shared__ Real of_warps[WARP];
+        __syncthreads();
+        if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = m;
+        __syncthreads();
+        for (int warp = 0; warp < warps_of_block(); warp++) m = larger(m, of_warps[warp]);
+    }
+    return m;
+}
+
+/* Adds up the weights of a row's experts. The lanes of a warp add up floats in fixed point,
+ * relative to a power of two. So the sum does not depend on the number of lanes. */
+template <int LANES, typename Real>
+class sum_of_weights {
+    static constexpr bool IS_FIXED = LANES > 0 && std::is_same_v<Real, float>;
+
+   public:
+    /* `largest` is the largest of this thread's weights. With `of_k` the weights are lifted
+     * exponentials. */
+    __device__ sum_of_weights(bool of_k, Real largest) {
+        if constexpr (IS_FIXED) {
+            if (of_k) return;
+            m = largest_in_row<LANES>(largest);
+            const int exponent = (int)(__float_as_uint(m) >> 23);
+            unit_exponent = max(1, min(2 * 127 - exponent, 2 * 127 - 1));
+        }
+    }
+    __device__ void add(Real weight) {
+        if constexpr (IS_FIXED)
+            fixed.add(weight * power(unit_exponent));
+        else
+            sum += (double)weight;
+    }
+    __device__ Real over_row() const {
+        if constexpr (IS_FIXED) {
+            const fixed_sum own = fixed.carried();
+            const fixed_sum whole(added_up<LANES>(own.high_part()),
+                                  added_up<LANES>(own.low_part()));
+            return isfinite(m) ? whole.value() * power(2 * 127 - unit_exponent) : m;
+        } else {
+            return (Real)added_up<LANES>(sum);
+        }
+    }
+
+   private:
+    __device__ static float power(int exponent) { return __int_as_float(exponent << 23); }
+
+    Real m = 1;
+    double sum = 0;
+    int unit_exponent = 127 - 64; /* exponentials are lifted by 2^64 */
+    fixed_sum fixed = {0, 0};
+};
+
+/* The largest logit of a row's experts. With `in_order` it is the first one. */
+template <int LANES, typename Get>
+__device__ inline auto largest_of(uint32_t k, bool in_order, Get get) {
+    using Real = decltype(get(0).x);
+    if (in_order) return k > 0 ? get(0).x : (Real)0;
+    const uint32_t together = LANES == 0 ? blockDim.x : LANES;
+    Real m = -arithmetic<Real>::infinity();
+    for (uint32_t j = threadIdx.x % together; j < k; j += together) m = larger(m, get(j).x);
+    return largest_in_row<LANES>(m);
 }
 
 /* n neighbouring results, written at once. */
@@ -216,7 +289,7 @@ __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, in
     const weights_of_row<Real> weigh(args.route, total, m);
     const bool renormalizes = args.route.renormalize;
     chosen_expert<Real> held[HELD];
-    Real weight[HELD], sum = 0;
+    Real weight[HELD], sum = 0, largest = 0;
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         weight[i] = 0;
@@ -224,12 +297,19 @@ __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, in
             held[i] = get(first + i * step);
             weight[i] = weigh(held[i]);
         }
-        sum += weight[i];
+        largest = larger(largest, weight[i]);
     }
+    if (renormalizes) {
 #pragma unroll 1
-    for (uint32_t j = own + HELD * together; j < k && renormalizes; j += together)
-        sum += weigh(get(j));
-    if (renormalizes) sum = sum_of_row_in<LANES>(sum);
+        for (uint32_t j = own + HELD * together; j < k && !weigh.are_of_k(); j += together)
+            largest = larger(largest, weigh(get(j)));
+        sum_of_weights<LANES, Real> parts(weigh.are_of_k(), largest);
+#pragma unroll
+        for (int i = 0; i < HELD; i++) parts.add(weight[i]);
+#pragma unroll 1
+        for (uint32_t j = own + HELD * together; j < k; j += together) parts.add(weigh(get(j)));
+        sum = parts.over_row();
+    }
     auto final_weight = [&](const chosen_expert<Real> &one, Real before) {
         const Real after = renormalizes ? weigh.share(before, sum) : before;
         return one.is_allowed ? after * (Real)args.route.scale : 0;
@@ -332,7 +412,8 @@ class topk_of_row {
     __device__ void put_all(uint32_t k, const state<Real> &total, bool in_order, Get get) {
         if constexpr (!HAS_PROBLEM<Rows> && std::is_same_v<Real, float>)
             if (args.routes)
-                return write_route<LANES>(args, row, k, total, k > 0 ? get(0).x : 0, in_order, get);
+                return write_route<LANES>(args, row, k, total, largest_of<LANES>(k, in_order, get),
+                                          in_order, get);
 #pragma unroll 1
         for (uint32_t i = threadIdx.x % LANES; i < k; i += LANES) {
             const chosen_expert<Real> one = get(i);

@@ -40,21 +40,6 @@ struct two_largest {
 
 /* ------- The end of a row ------- */
 
-/* The largest number of the LANES lanes of a row, or of a block (0). */
-template <int LANES, typename Real>
-__device__ inline Real max_of_row(Real m) {
-    if constexpr (LANES > 0) {
-        return max_over_lanes<LANES>(m);
-    } else {
-        __shared__ Real of_warps[WARP];
-        m = max_over_lanes<WARP>(m);
-        if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = m;
-        __syncthreads();
-        for (int warp = 0; warp < warps_of_block(); warp++) m = larger(m, of_warps[warp]);
-        return m;
-    }
-}
-
 /* Writes the results of a row. `list` has its k entries in order. LANES lanes, or a block (0), must
  * call it. */
 template <int LANES, typename Rows>
@@ -62,7 +47,6 @@ __device__ inline void write_listed(const topk_arguments<Rows> &args, int64_t ro
                                     const entry<typename Rows::Real> *list,
                                     const state<typename Rows::Real> &total) {
     using Real = typename Rows::Real;
-    const uint32_t together = LANES == 0 ? blockDim.x : LANES, own = threadIdx.x % together;
     auto get = [&](uint32_t j) -> chosen_expert<Real> {
         const entry<Real> one = list[j];
         const bool is_allowed = one.key() >= LEAST_KEY;
@@ -71,11 +55,8 @@ __device__ inline void write_listed(const topk_arguments<Rows> &args, int64_t ro
             x = args.route.bias ? element_of(args, row, one.index()) : number_of(one.key());
         return {x, one.index(), j, is_allowed};
     };
-    Real m = -arithmetic<Real>::infinity();
-    if (ons_route_is_softmax_of_k(&args.route)) {
-        for (uint32_t j = own; j < k; j += together) m = larger(m, get(j).x);
-        m = max_of_row<LANES>(m);
-    }
+    Real m = 0;
+    if (ons_route_is_softmax_of_k(&args.route)) m = largest_of<LANES>(k, !args.route.bias, get);
     write_route<LANES>(args, row, k, total, m, true, get);
 }
 
