@@ -71,7 +71,8 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
         check_kind(name, kind, of_ints)
     if library == "torch":
         if array.requires_grad:
-            if name in ("weight", "bias") and sys.modules["torch"].is_grad_enabled():
+            # A bias is often a Parameter. It does not need detach() where nothing needs a gradient.
+            if name == "weight" or (name == "bias" and sys.modules["torch"].is_grad_enabled()):
                 raise RuntimeError(f"{name} requires grad, and no gradient flows to it: pass {name}.detach()")
             array = array.detach()
         if kind not in wanted:

@@ -134,10 +134,10 @@ def cases(device):
     for axis in (-1, 0):
         for label, function, keywords in divergence_terms(x.shape, device, axis):
             yield f"{label} @{axis}", lambda t, o, f=function, k=keywords, a=axis: f(t, o, a, **k), (x, other)
-    logits = rows((2, 3, 6), device)
+    logits = rows((3, 6), device)
     for label, keywords in routers(device):
         yield f"route {label}", lambda t, k=keywords: ons.route(t, 3, **k).weights, (logits,)
-    yield "route @1", lambda t: ons.route(t.mT, 3, 1, where=mask((6, 3), device)).weights, (logits,)
+    yield "route @0", lambda t: ons.route(t.mT, 3, 0, where=mask((6, 1), device)).weights, (logits,)
     for keywords in ({}, {"log": True}, {"axis": 0}, {"where": where, "scale": 2}, {"sorted": False}):
         yield f"topk {keywords}", lambda t, k=keywords: ons.softmax_topk(t, 2, **k).values, (x,)
     yield "topk 0-d", lambda t: ons.softmax_topk(t, 1).values, (rows((), device),)
@@ -210,11 +210,12 @@ def check_operators(device):
             torch.library.opcheck(
                 by_side, (value, x, other, 1, where, scale[:, :1]), {"wrt": wrt, **keywords}
             )
-    for _, keywords in routers(device):
-        keywords = keywords.copy()
-        others = keywords.pop("bias", None), keywords.pop("where", None)
-        logits = rows((2, 3, 6), device)
-        torch.library.opcheck(OPS.route.default, (logits, 3, -1, *others), keywords)
+    logits = rows((2, 3, 6), device)
+    for label, keywords in routers(device):
+        if label in ("softmax True", "softmax False of all", "sigmoid True of all"):
+            others = [keywords.get(name) for name in ("bias", "where")]
+            terms = {key: value for key, value in keywords.items() if key not in ("bias", "where")}
+            torch.library.opcheck(OPS.route.default, (logits, 3, -1, *others), terms)
     torch.library.opcheck(OPS.route.default, (narrow, 2, 0), {"index_dtype": torch.int32})
 
 
