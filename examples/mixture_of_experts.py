@@ -30,11 +30,11 @@ class MixtureOfExperts(torch.nn.Module):
 
     def forward(self, x):
         weights, indices = ons.route(self.gate(x), CHOSEN, score="sigmoid", bias=self.bias)
-        y = torch.zeros_like(x)
+        y = x.new_zeros(*indices.shape, WIDTH)
         for i, expert in enumerate(self.experts):
             token, place = torch.where(indices == i)
-            y = y.index_add(0, token, weights[token, place, None] * expert(x[token]))
-        return y, weights, indices
+            y[token, place] = expert(x[token])
+        return (weights[..., None] * y).sum(1), weights, indices
 
     def balance(self, counts):
         self.bias += BIAS_STEP * torch.sign(counts.mean() - counts)
@@ -59,8 +59,8 @@ def shares(indices):
 
 torch.manual_seed(0)
 # Tokens of 16 kinds. All kinds have a common part, so the untrained router prefers a few experts.
-kind = torch.randint(16, (1024,))
-x = torch.randn(WIDTH) + torch.randn(16, WIDTH)[kind] + 0.1 * torch.randn(1024, WIDTH)
+kind = torch.randint(16, (512,))
+x = torch.randn(WIDTH) + torch.randn(16, WIDTH)[kind] + 0.1 * torch.randn(512, WIDTH)
 wanted = torch.einsum("ti,tij->tj", x, torch.randn(16, WIDTH, WIDTH)[kind] / WIDTH**0.5)
 
 layer = MixtureOfExperts()
