@@ -33,6 +33,7 @@ PAGES = {
     "docs/examples.md": "examples.md",
     "docs/in-a-training-loop.md": "in-a-training-loop.md",
     "docs/log-probabilities.md": "log-probabilities.md",
+    "docs/routers.md": "routers.md",
     "docs/rows-over-gpus.md": "rows-over-gpus.md",
     "docs/larger-than-memory.md": "larger-than-memory.md",
     "docs/performance.md": "performance.md",
@@ -119,6 +120,7 @@ nav:
   - Examples: [examples.md]
   - In a training loop: in-a-training-loop.md
   - Log-probabilities: log-probabilities.md
+  - Routers: routers.md
   - Rows over GPUs: rows-over-gpus.md
   - Larger than memory: larger-than-memory.md
   - Performance: performance.md

@@ -26,6 +26,7 @@ PAGES = [
             "examples",
             "in-a-training-loop",
             "log-probabilities",
+            "routers",
             "rows-over-gpus",
             "larger-than-memory",
             "building",
