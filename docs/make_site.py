@@ -53,6 +53,7 @@ API = {
     "The loss": ["cross_entropy", "cross_entropy_with_grad"],
     "Log-probabilities": ["logprob", "LogProb"],
     "Divergences": ["kl_divergence", "kl_divergence_with_grad", "js_divergence", "js_divergence_with_grad"],
+    "Routers": ["route", "Route"],
     "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
     "Rows in parts": ["normalizer", "Normalizer"],
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],
