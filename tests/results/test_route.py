@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from route_checks import check_route, random_case
 
 import onsoftmax as ons
-from route_checks import check_route, random_case
 
 
 @settings(max_examples=300, deadline=None)
