@@ -126,8 +126,7 @@ typedef enum {
  * order. Of equal elements the first comes first, NaN is larger than all, and elements that `where`
  * excludes are -inf. y receives their softmax, or its logarithm if `log`, and ONS_INDICES their
  * indices along the row. Both have k elements where x has N, with their own strides. Neither may
- * overlap x. The row has one dimension. A router selects by other rules (route.h): y receives the
- * weights of the k experts, in the arithmetic's type.
+ * overlap x. The row has one dimension. A router selects by other rules (route.h).
  *
  * A divergence is between the softmax of x and the softmax of ONS_GRADIENT. Its values are in
  * `loss`, and y receives their gradient with respect to x, if loss->gradient. where and scale hold

@@ -106,8 +106,7 @@ class fixed_sum {
         low += other.low;
     }
 
-    __device__ int high_part() const { return high; }
-    __device__ int low_part() const { return low; }
+    __device__ int2 digits() const { return {high, low}; }
 
     template <int LANES>
     __device__ fixed_sum over_lanes() const {

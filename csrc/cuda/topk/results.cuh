@@ -239,9 +239,8 @@ class sum_of_weights {
     }
     __device__ Real over_row() const {
         if constexpr (IS_FIXED) {
-            const fixed_sum own = fixed.carried();
-            const fixed_sum whole(added_up<LANES>(own.high_part()),
-                                  added_up<LANES>(own.low_part()));
+            const int2 own = fixed.carried().digits();
+            const fixed_sum whole(added_up<LANES>(own.x), added_up<LANES>(own.y));
             return isfinite(m) ? whole.value() * power(2 * 127 - unit_exponent) : m;
         } else {
             return (Real)added_up<LANES>(sum);
