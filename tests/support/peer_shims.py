@@ -326,6 +326,13 @@ class Unwanted:
             terminalreporter.write_line(f"not run: {self.counts[why]:4} tests: {why}")
 
 
+def exact_cross_entropy(logits, target, weight=None, *, of_torch=torch.nn.functional.cross_entropy, **terms):
+    """torch's own in float64, rounded once. On the CPU torch's rounds more than the tests allow: its gradient by
+    6 % in bfloat16, and with label_smoothing by 7e-6 in float32."""
+    weight = None if weight is None else weight.double()
+    return of_torch(logits.double(), target, weight, **terms).to(logits.dtype)
+
+
 def run(peer, checkout, *arguments):
     for name, members in MODULES[peer](checkout).items():
         sys.modules[name] = ModuleType(name)
@@ -333,6 +340,7 @@ def run(peer, checkout, *arguments):
     if DEVICE == "cpu":  # the tests ask for the GPU's kind, and wait for it
         torch.cuda.get_device_capability = lambda *device: (9, 0)
         torch.cuda.synchronize = lambda: None
+        torch.nn.functional.cross_entropy = exact_cross_entropy
     with tempfile.TemporaryDirectory() as folder:
         for name in FILES[peer]:
             copy = Path(folder, name)
