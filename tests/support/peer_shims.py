@@ -168,7 +168,9 @@ def flash_cross_entropy(
     inplace_backward,
 ):  # fmt: skip
     assert precomputed_lse is None and logit_scale == 1
-    lse = ons.logsumexp(logits.detach()) if return_z_loss else None
+    lse = ons.cross_entropy(logits.detach(), target, return_lse=True)[1] if return_z_loss else None
+    if inplace_backward and logits.is_leaf:  # ours writes over logits that a model computes, and over no others
+        logits = logits.clone()
     loss = CrossEntropyLoss(
         label_smoothing=label_smoothing, z_loss=lse_square_scale, in_place=inplace_backward
     )(logits, target)
