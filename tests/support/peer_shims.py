@@ -11,6 +11,7 @@ import __future__
 
 import ast
 import math
+import os
 import random
 import sys
 import tempfile
@@ -89,7 +90,9 @@ def liger_linear_of_x(input, weight, target, bias=None, **terms):
     return liger_linear_cross_entropy(weight, input, target, bias, **terms)
 
 
-def liger_linear_applied(x, weight, target, bias, ce_weight, ignore_index, z_loss, smoothing, reduction, *others):
+def liger_linear_applied(
+    x, weight, target, bias, ce_weight, ignore_index, z_loss, smoothing, reduction, *others
+):
     assert not any(others)
     terms = {"ignore_index": ignore_index, "label_smoothing": smoothing, "reduction": reduction}
     loss = linear_cross_entropy(x, weight, target, linear_bias=bias, weight=ce_weight, z_loss=z_loss, **terms)
@@ -169,7 +172,9 @@ def flash_cross_entropy(
 ):  # fmt: skip
     assert precomputed_lse is None and logit_scale == 1
     lse = ons.cross_entropy(logits.detach(), target, return_lse=True)[1] if return_z_loss else None
-    if inplace_backward and logits.is_leaf:  # ours writes over logits that a model computes, and over no others
+    if (
+        inplace_backward and logits.is_leaf
+    ):  # ours writes over logits that a model computes, and over no others
         logits = logits.clone()
     loss = CrossEntropyLoss(
         label_smoothing=label_smoothing, z_loss=lse_square_scale, in_place=inplace_backward
@@ -191,7 +196,7 @@ def taken(file, *names, **given):
 def modules_of_liger(checkout):
     checks = taken(
         checkout / "test/utils.py", "set_seed", "assert_verbose_allclose",
-        torch=torch, np=np, random=random, os=__import__("os"), device=DEVICE,
+        torch=torch, np=np, random=random, os=os, device=DEVICE,
     )  # fmt: skip
     functions = {
         "liger_cross_entropy": liger_cross_entropy,
@@ -274,26 +279,34 @@ HELPERS = {
 # For each peer: why, and whether a test is meant. `name` is FILE.FUNCTION, and `p` has the parameters.
 UNWANTED = {
     "liger": {
-        "softcap": lambda name, p: p.get("softcap")
-        or name.endswith("cross_entropy.test_correctness_functional"),
+        "softcap": lambda name, p: (
+            p.get("softcap") or name.endswith("cross_entropy.test_correctness_functional")
+        ),
         "token scaling": lambda name, p: "token_scaling" in name,
         "calls Liger's Triton kernel": lambda name, p: name.endswith("test_float32_internal"),
-        "compares Liger's module with Liger's function": lambda name, p: name
-        == "test_jsd.test_correctness_functional",
+        "compares Liger's module with Liger's function": lambda name, p: (
+            name == "test_jsd.test_correctness_functional"
+        ),
         "KL of each element": lambda name, p: "kl_div" in name and p["reduction"] == "none",
         "KL of rows whose sum is not 1": lambda name, p: "kl_div" in name and p["log_target"],
-        "accuracy, tokens or z_loss of a linear layer": lambda name, p: "linear" in name
-        and (
-            p.get("return_token_accuracy") or p.get("return_z_loss") or name.endswith("with_predicted_tokens")
+        "accuracy, tokens or z_loss of a linear layer": lambda name, p: (
+            "linear" in name
+            and (
+                p.get("return_token_accuracy")
+                or p.get("return_z_loss")
+                or name.endswith("with_predicted_tokens")
+            )
         ),
         "the type of a linear layer's sums": lambda name, p: p.get("accum_dtype"),
-        "a GPU raises no error for a wrong target": lambda name, p: DEVICE == "cuda"
-        and "out_of_bounds" in name,
+        "a GPU raises no error for a wrong target": lambda name, p: (
+            DEVICE == "cuda" and "out_of_bounds" in name
+        ),
     },
     "quack": {
         "a part of the logsumexp is given": lambda name, p: name.endswith("lse_partial"),
-        "a second way inside QuACK (scaled_exp)": lambda name, p: p.get("use_scaled_exp")
-        or name.endswith(("_batched", "compile_dispatch")),
+        "a second way inside QuACK (scaled_exp)": lambda name, p: (
+            p.get("use_scaled_exp") or name.endswith(("_batched", "compile_dispatch"))
+        ),
     },
     "transformer-engine": {
         "asks which tensors Transformer Engine keeps": lambda name, p: name.endswith("external_grad"),
