@@ -1,11 +1,12 @@
-"""Runs other libraries' own tests of losses on ours: Liger Kernel, QuACK, Transformer Engine, flash-attention.
+"""Runs other libraries' own tests of losses on ours.
 
 python tests/support/peer_shims.py PEER CHECKOUT [pytest's arguments]
 python tests/support/peer_shims.py PEER
 
-The first form runs the peer's test files from its checkout. Stand-ins for the peer's modules call ours. Without
-a GPU, the tests run on the CPU: the shim writes "cpu" for "cuda" in a copy of the files. UNWANTED names the
-tests that do not run, and why. The second form prints the files that a checkout needs."""
+PEER is liger, quack, transformer-engine or flash-attention. The first form runs the peer's test files from a
+checkout. Stand-ins for the peer's modules call onsoftmax. UNWANTED says which tests do not run, and why. Without
+a GPU, the tests run on the CPU, from a copy with "cpu" in place of "cuda". The second form prints the files that
+the checkout needs."""
 
 import __future__
 
@@ -33,7 +34,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def z_loss_of(lse, counts, z_loss, reduction="mean"):
-    """The part of the loss that z_loss adds. The peers return it too."""
+    """What z_loss adds to the loss. The peers return it beside the loss."""
     terms = z_loss * lse.detach().square()
     if reduction == "none":
         return terms * counts
@@ -56,7 +57,7 @@ def liger_cross_entropy(
     return_token_accuracy=False,
     return_predicted_tokens=False,
 ):
-    """Liger's losses have the type of the logits. Its error for a wrong target is an AssertionError."""
+    """Liger's losses have the type of the logits. Liger raises AssertionError for a wrong target."""
     terms = {"ignore_index": ignore_index, "label_smoothing": label_smoothing, "z_loss": lse_square_scale}
     try:
         loss, lse = ons.cross_entropy(
@@ -100,15 +101,15 @@ def liger_linear_applied(
 
 
 def kl_of_logs(log_p, log_q):
-    """sum(p * log(p / q)) of each row of logarithms. Our divergence is of softmax(log_p) and softmax(log_q).
-    The sums of the rows make the value and the gradient the ones of log_p and log_q themselves."""
+    """sum(p * log(p / q)) of each row, with p = exp(log_p) and q = exp(log_q). Our divergence takes the
+    softmax first. The logsumexp of both rows makes up for it, in the value and in the gradients."""
     p_sum, q_sum = ons.logsumexp(log_p), ons.logsumexp(log_q)
     return p_sum.exp() * (ons.kl_divergence(log_p, log_q) + p_sum - q_sum)
 
 
 def js_of_logs(log_p, log_q, beta):
-    """The same for js_divergence, with the gradient of log_q. The last term is 0 and has a gradient: Liger's
-    gradient is of log-probabilities, and ours of logits."""
+    """js_divergence with Liger's gradient of log_q. Liger's gradient is of log-probabilities, and ours is of
+    logits. The difference is the gradient of the last term, whose value is 0."""
     q_sum = ons.logsumexp(log_q)
     p, q = log_p.detach().float(), log_q.detach().float()
     log_r = torch.logaddexp(p + math.log(beta), q + math.log1p(-beta))
@@ -172,9 +173,7 @@ def flash_cross_entropy(
 ):  # fmt: skip
     assert precomputed_lse is None and logit_scale == 1
     lse = ons.cross_entropy(logits.detach(), target, return_lse=True)[1] if return_z_loss else None
-    if (
-        inplace_backward and logits.is_leaf
-    ):  # ours writes over logits that a model computes, and over no others
+    if inplace_backward and logits.is_leaf:  # in_place=True refuses logits that no model computes
         logits = logits.clone()
     loss = CrossEntropyLoss(
         label_smoothing=label_smoothing, z_loss=lse_square_scale, in_place=inplace_backward
@@ -184,11 +183,13 @@ def flash_cross_entropy(
 
 # ---------------------------------------------------------------- the peers' modules
 
+# The stand-in of a module takes the terms first, and then the tensors: it is partial(partial, function).
+
 
 def taken(file, *names, **given):
-    """Functions of a file of the peer's, without the modules that the file imports."""
+    """Functions of a peer's file. The file's imports do not run."""
     nodes = [node for node in ast.parse(file.read_text()).body if getattr(node, "name", None) in names]
-    flags = __future__.annotations.compiler_flag  # so that no name in an annotation is needed
+    flags = __future__.annotations.compiler_flag  # annotations name modules that are not there
     exec(compile(ast.Module(nodes, []), str(file), "exec", flags, True), given)
     return {name: given[name] for name in names}
 
@@ -253,7 +254,6 @@ def modules_of_flash(checkout):
     return {"flash_attn.losses.cross_entropy": {"CrossEntropyLoss": partial(partial, flash_cross_entropy)}}
 
 
-LIGER = "test/transformers/test_"
 MODULES = {
     "liger": modules_of_liger,
     "quack": modules_of_quack,
@@ -261,13 +261,19 @@ MODULES = {
     "flash-attention": modules_of_flash,
 }
 FILES = {
-    "liger": ["test/__init__.py", "test/conftest.py"]
-    + [f"{LIGER}{name}.py" for name in ("cross_entropy", "fused_linear_cross_entropy", "jsd", "kl_div")],
+    "liger": [
+        "test/__init__.py",
+        "test/conftest.py",
+        "test/transformers/test_cross_entropy.py",
+        "test/transformers/test_fused_linear_cross_entropy.py",
+        "test/transformers/test_jsd.py",
+        "test/transformers/test_kl_div.py",
+    ],
     "quack": ["tests/test_cross_entropy.py", "tests/test_linear_cross_entropy.py"],
     "transformer-engine": ["tests/pytorch/test_parallel_cross_entropy.py"],
     "flash-attention": ["tests/losses/test_cross_entropy.py"],
 }
-HELPERS = {
+HELPERS = {  # the shim takes functions from these files
     "liger": ["test/utils.py"],
     "quack": ["quack/linear_cross_entropy.py"],
     "transformer-engine": ["tests/pytorch/utils.py"],
@@ -276,7 +282,7 @@ HELPERS = {
 
 # ---------------------------------------------------------------- the tests that do not run
 
-# For each peer: why, and whether a test is meant. `name` is FILE.FUNCTION, and `p` has the parameters.
+# For each peer, reasons and the tests they hold for. `name` is FILE.FUNCTION, and `p` has the parameters.
 UNWANTED = {
     "liger": {
         "softcap": lambda name, p: (
@@ -342,8 +348,9 @@ class Unwanted:
 
 
 def exact_cross_entropy(logits, target, weight=None, *, of_torch=torch.nn.functional.cross_entropy, **terms):
-    """torch's own in float64, rounded once. On the CPU torch's rounds more than the tests allow: its gradient by
-    6 % in bfloat16, and with label_smoothing by 7e-6 in float32."""
+    """torch's cross_entropy in float64, rounded once: the peers' reference on the CPU. torch's own rounding
+    exceeds the peers' tolerances there: 6 % of the gradient in bfloat16, and 7e-6 of the gradient in float32
+    with label_smoothing."""
     weight = None if weight is None else weight.double()
     return of_torch(logits.double(), target, weight, **terms).to(logits.dtype)
 
@@ -352,7 +359,7 @@ def run(peer, checkout, *arguments):
     for name, members in MODULES[peer](checkout).items():
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(members)
-    if DEVICE == "cpu":  # the tests ask for the GPU's kind, and wait for it
+    if DEVICE == "cpu":  # the tests ask for the GPU's architecture, and wait for the GPU
         torch.cuda.get_device_capability = lambda *device: (9, 0)
         torch.cuda.synchronize = lambda: None
         torch.nn.functional.cross_entropy = exact_cross_entropy
