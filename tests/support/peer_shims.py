@@ -4,9 +4,9 @@ python tests/support/peer_shims.py PEER CHECKOUT [pytest's arguments]
 python tests/support/peer_shims.py PEER
 
 PEER is liger, quack, transformer-engine or flash-attention. The first form runs the peer's test files from a
-checkout. Stand-ins for the peer's modules call onsoftmax. UNWANTED says which tests do not run, and why. Without
-a GPU, the tests run on the CPU, from a copy with "cpu" in place of "cuda". The second form prints the files that
-the checkout needs."""
+checkout. Stand-ins for the peer's modules call onsoftmax. UNWANTED says which tests do not run, and why.
+Without a GPU, the tests run on the CPU, from a copy with "cpu" in place of "cuda". The second form prints the
+files that the checkout needs."""
 
 import __future__
 
