@@ -249,6 +249,8 @@ def test_no_other_function_computes_them():
         lambda: ons.log_softmax(x, scale=d[:, :1]),
         lambda: ons.normalizer(x, scale=d[:, :1]),
         lambda: ons.softmax_backward(x, d),
+        lambda: ons.route(d, 2),
+        lambda: ons.route(x, 2, where=d > 0),
     ):
         with pytest.raises(TypeError, match="got a Dask array: call softmax"):
             call()

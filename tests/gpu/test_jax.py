@@ -160,6 +160,21 @@ def test_losses(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("N", [8, 256, 3000])
+def test_routers(N, dtype):
+    x, bias = array(64, N, dtype=dtype), jnp.linspace(-0.1, 0.1, N)
+    for given in ({}, {"score": "sigmoid", "bias": bias, "groups": 4, "top_groups": 2, "scale": 2.5}):
+        call = functools.partial(ons.route, k=2, **given)
+        made, outside = jax.jit(call)(x), call(x)
+        assert same(made.weights, outside.weights) and np.array_equal(made.indices, outside.indices)
+        slope = jax.jit(jax.grad(lambda x, call=call: jnp.sin(call(x).weights).sum()))(x)
+        on_cpu = jax.device_put(x, jax.devices("cpu")[0])
+        given = given | {"bias": np.asarray(bias)} if "bias" in given else given
+        of_cpu = jax.grad(lambda x, given=given: jnp.sin(ons.route(x, 2, **given).weights).sum())(on_cpu)
+        assert_near(slope, of_cpu, 1e-2 if x.dtype != "float32" else 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(64, 500), (3, 50257)])
 def test_log_probabilities(shape, dtype):
     x = array(*shape, dtype=dtype)

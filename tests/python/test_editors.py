@@ -19,7 +19,7 @@ EDITORS = {
     "jedi": (hovers.by_jedi, hovers.completed_by_jedi, "parso"),
 }
 # jedi gives the signature of NamedTuple itself for every class that is derived from it.
-NOT_IN_JEDI = ("LogProb", "TopK", "TopKWithNormalizer")
+NOT_IN_JEDI = ("LogProb", "Route", "TopK", "TopKWithNormalizer")
 
 
 @pytest.fixture(scope="module", params=EDITORS)
