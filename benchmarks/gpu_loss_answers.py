@@ -87,8 +87,8 @@ class LossReference(Reference):
 
 
 class DivergenceReference(LossReference):
-    """The exact value over all rows, and the exact gradient of the sample. The sizes are those of
-    tests/support/divergence_checks.py."""
+    """The exact value over all rows, and the exact gradient of the sampled rows. Errors are relative to the
+    sizes that tests/support/divergence_checks.py defines."""
 
     def expect(self, tensors: Tensors) -> None:
         sides = tensors["x"], tensors["q"]

@@ -25,8 +25,8 @@ INVARIANT_LENGTHS = [512, 1024, 1400, 4096, 16384, 32000, 128256, 262144, 300000
 INVARIANT_ROWS = [1, 64, 8192]
 INVARIANT_TOO = [("bfloat16", (1, 151936)), ("bfloat16", (64, 151936)), ("bfloat16", (8192, 151936))]
 INVARIANT_TOO += [("bfloat16", (8192, 50257)), ("float32", (4096, 128256))]
-# The parts with two arrays of logits, each with the sides of which it takes the gradient, and its reduction.
-# Liger's JSD has the gradient of q alone, and a mean alone.
+# These parts take two arrays of logits. SIDES says which gradients a part computes, OVER_ROWS how it reduces
+# the rows. Liger's JSD has the gradient of q alone, and a mean alone.
 SIDES = {"kl": ("",), "kl_gradient": ("p", "q"), "js_gradient": ("q",)}
 OVER_ROWS = {"kl": "sum", "kl_gradient": "sum", "js_gradient": "mean"}
 PAIRS = [(4096, 131072), (8192, 32000), (8192, 151936), (8192, 50257), (8192, 128256), (65536, 1000)]
@@ -42,7 +42,7 @@ class LossCase(Case):
     """With this spread a log-probability in bfloat16, as torch has it, is still within LIMIT_PEERS_EPS."""
     reduction: str = "none"
     wrt: str = ""
-    """The side of a divergence of which the gradient is taken: p, q or none."""
+    """The side of a divergence whose gradient is computed, p or q. Empty: no gradient."""
 
     @property
     def bytes(self) -> int:

@@ -165,8 +165,8 @@ def route(
 
     Notes
     -----
-    Milakov and Gimelshein, arXiv 1805.02867, algorithm 4. The groups are those of DeepSeek-V2 (arXiv
-    2405.04434) and V3 (arXiv 2412.19437).
+    The algorithm is algorithm 4 of Milakov and Gimelshein, arXiv 1805.02867. DeepSeek-V2 (arXiv 2405.04434)
+    and DeepSeek-V3 (arXiv 2412.19437) introduced the groups.
 
     Examples
     --------

@@ -8,8 +8,8 @@
 /* The bytes from an operand's first row to row `row`. */
 int64_t ons_offset_of_row(const ons_problem *problem, ons_role role, int64_t row);
 
-/* Number of rows from `row` on that differ in the last outer dimension alone: at most `most`, and
- * all of them before row `end`. */
+/* Counts the rows from `row` on, until another dimension than the last outer one changes. It counts
+ * at most `most` rows, and stops at row `end`. */
 int64_t ons_rows_together(const ons_problem *problem, int64_t row, int64_t end, int64_t most);
 
 /* Makes `part` of such rows. Its operands are the problem's. */

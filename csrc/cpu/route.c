@@ -84,61 +84,67 @@ static char *cut(const routing *of, char *at, int64_t rows, row_scratch *to) {
 /* Independent comparisons, of which compilers make vectors. */
 enum { CHAINS = 8 };
 
-#define FOR_TYPE(T, name, LOG, SQRT)                                                             \
-    static void negate_##name(void *x, int64_t n) {                                              \
-        for (int64_t i = 0; i < n; i++) ((T *)x)[i] = -((T *)x)[i];                              \
-    }                                                                                            \
-    /* From e^-x. */                                                                             \
-    static void sigmoid_##name(void *of_e, int64_t n) {                                          \
-        T *e = of_e;                                                                             \
-        for (int64_t i = 0; i < n; i++) e[i] = 1 / (1 + e[i]);                                   \
-    }                                                                                            \
-    static T log1p_##name(T e) {                                                                 \
-        const T sum = 1 + e;                                                                     \
-        return LOG(sum) + (e - (sum - 1)) / sum;                                                 \
-    }                                                                                            \
-    /* From -x and e^-x. */                                                                      \
-    static void sqrtsoftplus_##name(void *of_e, const void *of_x, int64_t n) {                   \
-        const T *minus_x = of_x;                                                                 \
-        T *e = of_e;                                                                             \
-        for (int64_t i = 0; i < n; i++)                                                          \
-            e[i] =                                                                               \
-                SQRT(minus_x[i] > 0 ? log1p_##name(1 / e[i]) : log1p_##name(e[i]) - minus_x[i]); \
-    }                                                                                            \
-    static void add_bias_##name(void *keys, const void *scores, const void *bias, int64_t n) {   \
-        const T *x = scores, *b = bias;                                                          \
-        T *key = keys;                                                                           \
-        for (int64_t i = 0; i < n; i++) key[i] = x[i] + b[i];                                    \
-    }                                                                                            \
-    static double number_##name(const void *array, int64_t i) { return ((const T *)array)[i]; }  \
-    /* What a group of n experts counts: its largest key, or the sum of its two largest. */      \
-    static group count_##name(const void *keys, const bool *allowed, int64_t n, bool two) {      \
-        const T *key = keys;                                                                     \
-        T best[CHAINS], second[CHAINS], largest = -(T)INFINITY, next = -(T)INFINITY;             \
-        int64_t some = 0, nans = 0;                                                              \
-        for (int c = 0; c < CHAINS; c++) best[c] = second[c] = -(T)INFINITY;                     \
-        for (int64_t i = 0; i < n; i += CHAINS) {                                                \
-            T x[CHAINS];                                                                         \
-            for (int c = 0; c < CHAINS; c++) x[c] = -(T)INFINITY;                                \
-            for (int c = 0; c < CHAINS && i + c < n; c++)                                        \
-                if (allowed[i + c]) x[c] = key[i + c], some++, nans += x[c] != x[c];             \
-            for (int c = 0; c < CHAINS; c++) {                                                   \
-                const T less = x[c] < best[c] ? x[c] : best[c];                                  \
-                best[c] = x[c] > best[c] ? x[c] : best[c];                                       \
-                second[c] = less > second[c] ? less : second[c];                                 \
-            }                                                                                    \
-        }                                                                                        \
-        for (int c = 0; c < CHAINS; c++) {                                                       \
-            const T less = best[c] < largest ? best[c] : largest;                                \
-            largest = best[c] > largest ? best[c] : largest;                                     \
-            next = second[c] > next ? second[c] : next;                                          \
-            next = less > next ? less : next;                                                    \
-        }                                                                                        \
-        const double number = two && some > 1 ? (double)(T)(largest + next) : (double)largest;   \
-        return (group){nans > 0 ? (double)NAN : number, some > 0, false};                        \
+enum { FAR_BELOW = -40 };
+
+#define FOR_TYPE(T, name, EXP, LOG, SQRT)                                                       \
+    static void below_zero_##name(void *to, const void *from, int64_t n) {                      \
+        const T *x = from;                                                                      \
+        T *y = to;                                                                              \
+        for (int64_t i = 0; i < n; i++) y[i] = x[i] < 0 ? x[i] : -x[i];                         \
+    }                                                                                           \
+    /* From e^-abs(x) and x. */                                                                 \
+    static void sigmoid_##name(void *of_e, const void *of_x, int64_t n) {                       \
+        const T *x = of_x;                                                                      \
+        T *e = of_e;                                                                            \
+        for (int64_t i = 0; i < n; i++) e[i] = (x[i] < 0 ? e[i] : 1) / (1 + e[i]);              \
+    }                                                                                           \
+    static T log1p_##name(T e) {                                                                \
+        const T sum = 1 + e;                                                                    \
+        return LOG(sum) + (e - (sum - 1)) / sum;                                                \
+    }                                                                                           \
+    /* The same. Far below 0, log(1 + e^x) is e^x. Its root keeps its digits. */                \
+    static void sqrtsoftplus_##name(void *of_e, const void *of_x, int64_t n) {                  \
+        const T *x = of_x;                                                                      \
+        T *e = of_e;                                                                            \
+        for (int64_t i = 0; i < n; i++)                                                         \
+            e[i] = x[i] < FAR_BELOW                                                             \
+                       ? EXP(x[i] / 2)                                                          \
+                       : SQRT(x[i] > 0 ? x[i] + log1p_##name(e[i]) : log1p_##name(e[i]));       \
+    }                                                                                           \
+    static void add_bias_##name(void *keys, const void *scores, const void *bias, int64_t n) {  \
+        const T *x = scores, *b = bias;                                                         \
+        T *key = keys;                                                                          \
+        for (int64_t i = 0; i < n; i++) key[i] = x[i] + b[i];                                   \
+    }                                                                                           \
+    static double number_##name(const void *array, int64_t i) { return ((const T *)array)[i]; } \
+    /* What a group of n experts counts: its largest key, or the sum of its two largest. */     \
+    static group count_##name(const void *keys, const bool *allowed, int64_t n, bool two) {     \
+        const T *key = keys;                                                                    \
+        T best[CHAINS], second[CHAINS], largest = -(T)INFINITY, next = -(T)INFINITY;            \
+        int64_t some = 0, nans = 0;                                                             \
+        for (int c = 0; c < CHAINS; c++) best[c] = second[c] = -(T)INFINITY;                    \
+        for (int64_t i = 0; i < n; i += CHAINS) {                                               \
+            T x[CHAINS];                                                                        \
+            for (int c = 0; c < CHAINS; c++) x[c] = -(T)INFINITY;                               \
+            for (int c = 0; c < CHAINS && i + c < n; c++)                                       \
+                if (allowed[i + c]) x[c] = key[i + c], some++, nans += x[c] != x[c];            \
+            for (int c = 0; c < CHAINS; c++) {                                                  \
+                const T less = x[c] < best[c] ? x[c] : best[c];                                 \
+                best[c] = x[c] > best[c] ? x[c] : best[c];                                      \
+                second[c] = less > second[c] ? less : second[c];                                \
+            }                                                                                   \
+        }                                                                                       \
+        for (int c = 0; c < CHAINS; c++) {                                                      \
+            const T less = best[c] < largest ? best[c] : largest;                               \
+            largest = best[c] > largest ? best[c] : largest;                                    \
+            next = second[c] > next ? second[c] : next;                                         \
+            next = less > next ? less : next;                                                   \
+        }                                                                                       \
+        const double number = two && some > 1 ? (double)(T)(largest + next) : (double)largest;  \
+        return (group){nans > 0 ? (double)NAN : number, some > 0, false};                       \
     }
-FOR_TYPE(float, f32, logf, sqrtf)
-FOR_TYPE(double, f64, log, sqrt)
+FOR_TYPE(float, f32, expf, logf, sqrtf)
+FOR_TYPE(double, f64, exp, log, sqrt)
 #define OF_TYPE(of, name, ...) \
     ((of)->plan->compute == ONS_FLOAT64 ? name##_f64(__VA_ARGS__) : name##_f32(__VA_ARGS__))
 
@@ -181,11 +187,11 @@ static void find_keys(const routing *of, const row_operands *row, const char *sc
     if (!route->bias) return;
     if (route->score != ONS_SCORE_NONE) {
         const ons_rows one = {.width = 1};
-        const ons_tile x = {keys, of->size, N * of->size}, e = {room, of->size, N * of->size};
-        OF_TYPE(of, negate, keys, N);
-        of->kernels->row.exp(&one, e, x, N);
+        const ons_tile e = {room, of->size, N * of->size};
+        OF_TYPE(of, below_zero, room, keys, N);
+        of->kernels->row.exp(&one, e, e, N);
         if (route->score == ONS_SCORE_SIGMOID)
-            OF_TYPE(of, sigmoid, room, N);
+            OF_TYPE(of, sigmoid, room, keys, N);
         else
             OF_TYPE(of, sqrtsoftplus, room, keys, N);
     }
@@ -214,11 +220,11 @@ static void open_groups(const routing *of, const char *keys, const bool *allowed
 /* ------- Weights ------- */
 
 static double score_of(ons_score score, double x) {
-    switch (score) {
-    case ONS_SCORE_SIGMOID: return 1 / (1 + exp(-x));
-    case ONS_SCORE_SQRTSOFTPLUS: return sqrt(x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)));
-    default: return x;
-    }
+    if (score == ONS_SCORE_SOFTMAX || score == ONS_SCORE_NONE) return x;
+    const double e = exp(-fabs(x));
+    if (score == ONS_SCORE_SIGMOID) return (x < 0 ? e : 1) / (1 + e);
+    if (x < FAR_BELOW) return exp(x / 2);
+    return sqrt(x > 0 ? x + log1p(e) : log1p(e));
 }
 
 /* Replaces logits by their exponentials relative to the largest of them. */

@@ -49,14 +49,7 @@ MAY_INCLUDE = {
     "cuda/rows": {"api", "cuda/kernel/shapes.h", "cuda/statistic", "cuda/team"},
     "cuda/statistic": {"api", "cuda/kernel/shapes.h", *LISTS},
     "cuda/team": {"cuda/statistic"},
-    "cuda/topk": {
-        "api/route.h",
-        "cuda/kernel",
-        "cuda/kernels.def",
-        "cuda/rows",
-        "cuda/statistic",
-        "cuda/team",
-    },
+    "cuda/topk": {"api", "cuda/kernel", "cuda/kernels.def", "cuda/rows", "cuda/statistic", "cuda/team"},
     "python": {"api", *LISTS, "xla/ffi.h"},
     "xla": {"api"},
 }

@@ -1,12 +1,15 @@
-"""route on the CPU against the formulas in float64."""
+"""route on the CPU against the formulas in longdouble."""
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from route_checks import check_route, random_case
 
 import onsoftmax as ons
+from onsoftmax._types import Score
 
 
 @settings(max_examples=300, deadline=None)
@@ -14,3 +17,14 @@ import onsoftmax as ons
 def test_routes_are_those_of_the_formulas(seed: int) -> None:
     logits, k, terms = random_case(seed)
     check_route(logits, k, ons.route(logits, k, **terms), **terms)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("score", ["sigmoid", "sqrtsoftplus"])
+def test_scores_far_below_0_keep_their_digits_and_their_order(dtype: type, score: Score) -> None:
+    far = -90.0 if dtype is np.float32 else -700.0
+    logits = np.linspace(far, far + 15, 64, dtype=dtype).reshape(2, 32)
+    for terms in ({}, {"bias": np.zeros(32, dtype)}):
+        found = ons.route(logits, 8, score=score, **terms)
+        assert (found.indices == np.arange(31, 23, -1)).all()
+        check_route(logits, 8, found, score=score, **terms)

@@ -84,7 +84,7 @@ def routers(device):
             terms = {"score": score, "renormalize": renormalize}
             yield f"{score} {renormalize}", terms
             yield (
-                f"{score} {renormalize} of all",
+                f"{score} {renormalize} with groups",
                 terms | groups | {"where": mask((6,), device), "scale": 2.5},
             )
 
@@ -212,7 +212,11 @@ def check_operators(device):
             )
     logits = rows((2, 3, 6), device)
     for label, keywords in routers(device):
-        if label in ("softmax True", "softmax False of all", "sigmoid True of all"):
+        if label in (
+            "softmax True",
+            "softmax False with groups",
+            "sigmoid True with groups",
+        ):
             others = [keywords.get(name) for name in ("bias", "where")]
             terms = {key: value for key, value in keywords.items() if key not in ("bias", "where")}
             torch.library.opcheck(OPS.route.default, (logits, 3, -1, *others), terms)

@@ -66,8 +66,5 @@ ons_status launch_topk_large(const launch_request &request) {
         const launch_shape shape = {plan->blocks_a_row, plan->threads};
         return launch(request, shape, topk_large_kernel<Rows>, arguments);
     };
-    return plan->compute == ONS_FLOAT64 ? with_topk_arguments<general_rows<double>>(
-                                              request, as_it_is(request), 1, launch_with)
-                                        : with_topk_arguments<general_rows<float>>(
-                                              request, as_it_is(request), 1, launch_with);
+    return with_general_topk_rows(request, 1, launch_with);
 }

@@ -88,6 +88,13 @@ ons_status with_topk_type(const launch_request &request, int room, Body body) {
     return with_topk_arguments<Others>(request, arguments(Others()), room, body);
 }
 
+template <typename Body>
+ons_status with_general_topk_rows(const launch_request &request, int room, Body body) {
+    return request.plan->compute == ONS_FLOAT64
+               ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, body)
+               : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, body);
+}
+
 /* Calls body(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has `room`
  * entries. With BOTH, launches whose rows are all aligned have Rows of their own. Their 16-bit
  * tiles are longer. */
@@ -99,9 +106,7 @@ ons_status with_topk_rows(const launch_request &request, int room, Body body) {
         case ONS_FLOAT32: return with_topk_type<float, BOTH>(request, room, body);
         default: return with_topk_type<double, BOTH>(request, room, body);
         }
-    return request.plan->compute == ONS_FLOAT64
-               ? with_topk_arguments<general_rows<double>>(request, as_it_is(request), room, body)
-               : with_topk_arguments<general_rows<float>>(request, as_it_is(request), room, body);
+    return with_general_topk_rows(request, room, body);
 }
 
 #endif

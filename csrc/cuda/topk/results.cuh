@@ -178,40 +178,35 @@ __device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int6
 
 /* ------- Results of a router ------- */
 
-/* The sum of one number of each of the LANES lanes of a row, or of each thread of a block (0). */
-template <int LANES, typename X>
-__device__ inline X added_up(X sum) {
-    constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
-    if constexpr (LANES == WARP && std::is_same_v<X, int>) return count_over_lanes<WARP>(sum);
-    const unsigned lanes = lanes_of_row<TOGETHER>();
-#pragma unroll
-    for (int apart = TOGETHER / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(lanes, sum, apart);
-    if constexpr (LANES == 0) {
-        __shared__ X of_warps[WARP];
-        __syncthreads(); /* all have read the last sums */
-        if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = sum;
-        __syncthreads();
-        sum = 0;
-        for (int warp = 0; warp < warps_of_block(); warp++) sum += of_warps[warp];
-    }
-    return sum;
-}
-/* The largest of them. */
-template <int LANES, typename Real>
-__device__ inline Real largest_in_row(Real m) {
+/* Merges one number of each of the LANES lanes of a row, or of each thread of a block (0). */
+template <int LANES, typename X, typename Merge>
+__device__ inline X over_row(X mine, Merge merge) {
     constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
     const unsigned lanes = lanes_of_row<TOGETHER>();
 #pragma unroll
     for (int apart = TOGETHER / 2; apart > 0; apart /= 2)
-        m = larger(m, __shfl_xor_sync(lanes, m, apart));
+        mine = merge(mine, __shfl_xor_sync(lanes, mine, apart));
     if constexpr (LANES == 0) {
-        __shared__ Real of_warps[WARP];
+        __shared__ X of_warps[WARP];
+        __syncthreads(); /* all have read the numbers of the last call */
+        if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = mine;
         __syncthreads();
-        if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = m;
-        __syncthreads();
-        for (int warp = 0; warp < warps_of_block(); warp++) m = larger(m, of_warps[warp]);
+        mine = of_warps[0];
+#pragma unroll 1
+        for (int warp = 1; warp < warps_of_block(); warp++) mine = merge(mine, of_warps[warp]);
     }
-    return m;
+    return mine;
+}
+template <int LANES, typename X>
+__device__ inline X added_up(X mine) {
+    if constexpr (LANES == WARP && std::is_same_v<X, int>)
+        return count_over_lanes<WARP>(mine);
+    else
+        return over_row<LANES>(mine, [](X a, X b) { return a + b; });
+}
+template <int LANES, typename Real>
+__device__ inline Real largest_in_row(Real mine) {
+    return over_row<LANES>(mine, [](Real a, Real b) { return larger(a, b); });
 }
 
 /* Adds up the weights of a row's experts. The lanes of a warp add up floats in fixed point,
@@ -369,9 +364,7 @@ class topk_of_row {
         if (args.log) {
             log_softmax::row(total, &first, &second);
         } else {
-            softmax::row(total, &first, &second);
-            first *= arithmetic<Real>::LOWERED;
-            second *= arithmetic<Real>::LOWERED;
+            constants_of_softmax(total, &first, &second);
         }
     }
 

@@ -1,9 +1,9 @@
 /* topk/route.cuh - a router with a bias, groups or a mask (api/route.h): its keys, and what a group
  * counts.
  *
- * A key is a score, plus a bias if there is one, in the order of key_of(). Two keys lie below those
- * of all numbers: an excluded expert's, and the key of a place that has no expert or whose group is
- * closed. */
+ * A key is a score, plus a bias if there is one, in the order of key_of(). Two keys are smaller
+ * than the key of any number. EXCLUDED is the key of an expert that `where` excludes. NO_EXPERT is
+ * the key of a place after the row's end, and of an expert in a closed group. */
 #ifndef ONS_ROUTE_CUH
 #define ONS_ROUTE_CUH
 

@@ -6,7 +6,7 @@
 #include "../../api/route.h"
 #include "../statistic/finish.cuh"
 
-/* A row of elements' exponentials relative to 1, not lifted. x is at most 0. */
+/* e^x, not lifted, for x of at most 0. */
 __device__ inline float exponential_of(float x) {
     return exponentials<float>(arithmetic<float>::MAGIC)(x) * arithmetic<float>::LOWERED;
 }
@@ -31,14 +31,20 @@ __device__ __noinline__ Real sqrtsoftplus(Real x) {
     return sqrt(x > 0 ? x + log_of_sum : log_of_sum);
 }
 
+/* first + second = 1 / d, for lifted exponentials. */
+template <typename Real>
+__device__ inline void constants_of_softmax(const state<Real> &total, Real *first, Real *second) {
+    softmax::row(total, first, second);
+    *first *= arithmetic<Real>::LOWERED;
+    *second *= arithmetic<Real>::LOWERED;
+}
+
 /* The softmax of elements of a row. */
 template <typename Real>
 class probabilities {
    public:
     __device__ explicit probabilities(const state<Real> &total) : to(total.m) {
-        softmax::row(total, &first, &second);
-        first *= arithmetic<Real>::LOWERED;
-        second *= arithmetic<Real>::LOWERED;
+        constants_of_softmax(total, &first, &second);
     }
     __device__ Real operator()(Real x) const {
         return softmax::element(to.exponential(x - to.anchor), first, second);
@@ -91,9 +97,7 @@ class weights_of_row {
                               score == ONS_SCORE_SOFTMAX && !is_nan;
             if (is_nan || (!isfinite(m) && !none)) poison = arithmetic<Real>::nan();
         } else if (score == ONS_SCORE_SOFTMAX) {
-            softmax::row(total, &first, &second);
-            first *= arithmetic<Real>::LOWERED;
-            second *= arithmetic<Real>::LOWERED;
+            constants_of_softmax(total, &first, &second);
         }
     }
 

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "../../api/state.h"
+
 enum {
     TOPK_THREADS = 1024,            /* most threads of a block that holds a part of a row */
     TOPK_CHUNKS = 8,                /* chunks of each of these threads */
@@ -30,19 +32,14 @@ typedef enum {
 
 /* Entries in the list of a row of topk/warp.cu: more than k, so that a bound need not be exact. A
  * multiple of the entries read at once. */
-static inline int64_t topk_warp_room(int64_t k) { return k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4; }
+ONS_INLINE int64_t topk_warp_room(int64_t k) { return k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4; }
 
-/* Bytes of shared memory for a row of topk/route.cu: first the keys of the row and of its groups,
- * then in their place the list and the k entries in order. */
-#ifdef __CUDACC__
-__host__ __device__
-#endif
-    static inline int64_t
-    route_row_bytes(int64_t tile, int64_t groups, int64_t k, int64_t key_bytes) {
-    const int64_t room = k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4;
-    const int64_t of_groups = groups > 1 ? tile * key_bytes : 0;
-    const int64_t of_lists = (room + k) * 2 * key_bytes;
-    return ((of_groups > of_lists ? of_groups : of_lists) + 15) / 16 * 16;
+/* Bytes of shared memory for a row of topk/route.cu: first the keys of the row, then in their place
+ * the list and the k entries in order. */
+ONS_INLINE int64_t route_row_bytes(int64_t tile, int64_t groups, int64_t k, int64_t key_bytes) {
+    const int64_t of_keys = groups > 1 ? tile * key_bytes : 0;
+    const int64_t of_lists = (topk_warp_room(k) + k) * 2 * key_bytes;
+    return ((of_keys > of_lists ? of_keys : of_lists) + 15) / 16 * 16;
 }
 
 /* Elements that each lane keeps of its own in topk/sorted.cu. */
