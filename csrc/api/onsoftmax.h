@@ -18,6 +18,10 @@ enum {
     ONS_OPERATION_COUNT
 };
 
+static inline bool ons_is_divergence(ons_operation operation) {
+    return ons_operations[operation].gradient && ons_operations[operation].loss;
+}
+
 /* The part of a row that a method holds in fast memory while it works on the row. */
 typedef enum { ONS_NOTHING_ON_CHIP, ONS_TILE_ON_CHIP, ONS_ROW_ON_CHIP } ons_on_chip;
 
@@ -134,7 +138,10 @@ bool ons_gpu_is_current(int gpu);
 /* Makes it the current one. Returns the one before, or -1 on failure. */
 int ons_gpu_make_current(int gpu);
 
-/* The driver's facts about the kernel of a plan. */
+/* The driver's facts about the kernel of a plan (for `split` the second one). */
+typedef struct {
+    int registers, spilled_bytes, shared_bytes, blocks_a_multiprocessor;
+} ons_kernel_facts;
 ons_status ons_describe_kernel(const ons_problem *problem, const ons_plan *plan,
                                ons_kernel_facts *facts);
 

@@ -206,16 +206,13 @@ typedef struct {
     double copy_speed;   /* of this GPU, in bytes a second; 0 if unknown */
 } ons_plan;
 
-/* The driver's facts about the kernel of a plan (for `split` the second one). */
+/* What a kernel knows of its launch. */
 typedef struct {
-    int registers, spilled_bytes, shared_bytes, blocks_a_multiprocessor;
-} ons_kernel_facts;
+    int64_t first_row;   /* the first row that it takes */
+    bool next_may_start; /* the next kernel in the stream, before this one has ended */
+} ons_launch;
 
 extern const ons_operation_info ons_operations[];
-
-static inline bool ons_is_divergence(ons_operation operation) {
-    return ons_operations[operation].gradient && ons_operations[operation].loss;
-}
 
 int64_t ons_dtype_size(ons_dtype dtype);
 

@@ -27,11 +27,11 @@ __global__ void __launch_bounds__(MAX_THREADS<Ops, WARPS>, WARPS *WARP / MAX_THR
     __shared__ arrivals arrived, answered; /* answered: in the column form only */
     if constexpr (Form::ROWS == 1) {
         cluster<Rows, K> team(args, shared, arrived);
-        await_earlier_work();
+        await_earlier_work(args.launch.next_may_start);
         held<Ops, Rows, K>(args, team);
     } else {
         strip_of_cluster<Form, typename Rows::Real> team(shared, arrived, answered);
-        await_earlier_work();
+        await_earlier_work(args.launch.next_may_start);
         held<Ops, Rows, K>(args, team);
     }
 #endif

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(CLUSTER_FEW_ROWS_THREADS, 1)
     using Team = cluster_of_sharers<typename Rows::Real, CLUSTER_FEW_ROWS_THREADS / WARP, SHARERS>;
     __shared__ typename Team::memory shared;
     Team team(shared);
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     held<Ops, Rows, CLUSTER_CHUNKS / SHARERS>(args, team);
 #endif
 }

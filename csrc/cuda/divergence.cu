@@ -74,12 +74,12 @@ template <typename Compute>
 __global__ void __launch_bounds__(PASS_THREADS)
     divergence_kernel(const __grid_constant__ problem_arguments args,
                       const __grid_constant__ ons_loss loss) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = Compute;
     using Rows = any_rows_of_logits<Compute>;
     __shared__ divergence_state<Real, double> parts[DIVERGENCE_WARPS];
     constexpr int V = Rows::V, K = TILE_CHUNKS;
-    const int64_t index = blockIdx.x, number = args.first_row + index;
+    const int64_t index = blockIdx.x, number = args.launch.first_row + index;
     const typename Rows::of_weights of_weights(args, index);
     const typename Rows::of_rest of_rest(args, index);
     const gradient_row<typename Rows::of_weights, typename Rows::of_rest, tiles_of_logits> row(

@@ -91,7 +91,7 @@ __device__ __forceinline__ void exact_held(const typename Rows::arguments &args,
             const ons_two_row in_two = two_doubles(x);
             if (undecided) value = value_in_two(in_two, to);
         }
-        if (team.writes() && (!Team::CHECK_ROW || index + args.first_row < args.rows))
+        if (team.writes() && (!Team::CHECK_ROW || index + args.launch.first_row < args.rows))
             row.put(value);
     } else {
         bool log = false, undecided = false;

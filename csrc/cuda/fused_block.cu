@@ -29,7 +29,7 @@ constexpr int MIN_BLOCKS =
 template <typename Ops, typename Rows, int K>
 __global__ void __launch_bounds__(MAX_THREADS<Rows, K>, MIN_BLOCKS<Rows, K>)
     fused_block_kernel(const __grid_constant__ typename Rows::arguments args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     block<MAX_THREADS<Rows, K> / WARP, TAKES_TWO_ROWS<Ops>> team;
     held<Ops, Rows, K>(args, team);
 }

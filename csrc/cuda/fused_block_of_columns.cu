@@ -10,7 +10,7 @@
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(Rows::BLOCK_THREADS, Rows::BLOCKS)
     fused_block_of_columns_kernel(const __grid_constant__ typename Rows::arguments args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     strip_of_block<Form, typename Rows::Real, Rows::BLOCK_THREADS / WARP> team;
     held<Ops, Rows, BLOCK_CHUNKS>(args, team);
 }

@@ -18,7 +18,7 @@
 template <typename Ops, typename Rows, typename Team, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     Team team;
     held<Ops, Rows, K>(args, team);
 }
@@ -132,7 +132,7 @@ static ons_status launch_staged_gradients(const launch_request &request) {
                                                 (T *)problem->operand[ONS_Y].data,
                                                 plan->rows,
                                                 plan->N,
-                                                0,
+                                                {},
                                                 {}},
                                                (const T *)problem->operand[ONS_GRADIENT].data,
                                                (float)problem->scale_by,

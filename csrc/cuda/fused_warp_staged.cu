@@ -22,10 +22,11 @@ struct rows_and_results : staged_arguments<T> {
 template <typename T, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     fused_warp_staged_kernel(const __grid_constant__ rows_and_results<T> args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Team = lanes<LANES>;
     extern __shared__ __align__(16) unsigned char memory[];
-    const staged_rows<T> staged(args, args.x, args.first_row + (int64_t)blockIdx.x * Team::rows(),
+    const staged_rows<T> staged(args, args.x,
+                                args.launch.first_row + (int64_t)blockIdx.x * Team::rows(),
                                 Team::rows(), memory);
     staged.read();
     const auto chunks =
@@ -36,7 +37,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const auto d = Team::near(exponentiate<in_any_order>(tile, reference(m), x));
     if (args.one_a_row) {
         const aligned_row<T, T, false> row(
-            nullptr, args.y + (Team::row() + args.first_row) * args.y_pitch, args.N, args.format);
+            nullptr, args.y + (Team::row() + args.launch.first_row) * args.y_pitch, args.N,
+            args.format);
         put_value<one_a_row>(args, Team::row(), Team::writes(), row, state{m, d});
         return;
     }
@@ -66,12 +68,15 @@ template <typename T>
 static ons_status launch_rows_of(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const ons_problem *problem = request.problem;
-    const rows_and_results<T> arguments = {
-        {(const T *)problem->operand[ONS_X].data, (T *)problem->operand[ONS_Y].data, plan->rows,
-         plan->N, 0, element_format<T>(problem->operand[ONS_X].dtype)},
-        problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(T),
-        problem->operation,
-        ons_operations[problem->operation].one_a_row};
+    const rows_and_results<T> arguments = {{(const T *)problem->operand[ONS_X].data,
+                                            (T *)problem->operand[ONS_Y].data,
+                                            plan->rows,
+                                            plan->N,
+                                            {},
+                                            element_format<T>(problem->operand[ONS_X].dtype)},
+                                           problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(T),
+                                           problem->operation,
+                                           ons_operations[problem->operation].one_a_row};
     launch_shape shape = {1, plan->threads};
     shape.shared_bytes = staged_bytes<T>(plan->width, plan->N);
     const int chunks = plan->elements_a_thread / CHUNK<float>;

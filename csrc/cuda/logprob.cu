@@ -55,7 +55,7 @@ struct elements<contiguous_rows<X, ALIGNED>> {
     using Rows = contiguous_rows<X, ALIGNED>;
     template <typename Index>
     __device__ static auto at(const typename Rows::arguments &args, Index row, int64_t j) {
-        const X *const x = args.x + (row + args.first_row) * args.x_pitch + j;
+        const X *const x = args.x + (row + args.launch.first_row) * args.x_pitch + j;
         return args.format.with(
             [&](auto type) { return to_real<typename Rows::Real>(*(const decltype(type) *)x); });
     }
@@ -149,7 +149,7 @@ __device__ inline void write_results(const typename Rows::arguments &args, const
                                      Index index, const Row &row, bool is_element, Real first,
                                      const moments<Real> &all) {
     const int lane = threadIdx.x % WARP;
-    const int64_t number = args.first_row + index;
+    const int64_t number = args.launch.first_row + index;
     const bool is_nan = isinf(all.m) || isnan(all.m);
     const Real nan = arithmetic<Real>::nan(), log_d = is_nan ? nan : log(all.d);
     const Real mean = is_nan ? nan : all.w / all.d;
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(THREADS<Rows>, BLOCKS<Rows>)
     const part_of_rows<Rows, block_a_row> part(args, parts, chunks_a_part);
     const auto index = part.index();
     const auto row = part.row(args);
-    const read_index at(of, args.first_row + index, 0);
+    const read_index at(of, args.launch.first_row + index, 0);
     Real chosen = of.rank ? element_at<Rows>(args, index, at.value(of, args.N)) : 0;
     running_moments<Real> so_far;
     for_each_tile<block_a_row, K>(row, part.begin, part.end, [&](int64_t chunk, const auto &tile) {
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     constexpr int K = TILE_CHUNKS, V = Rows::V;
     const part_of_rows<Rows, block_a_row> part(args, parts, chunks_a_part);
     const auto row = part.row(args);
-    const int64_t number = args.first_row + part.index();
+    const int64_t number = args.launch.first_row + part.index();
     const state<Real> whole = state_of<Real>(((const ons_pair *)of.moments)[number]);
     const gradient_of_logprob<Real> gradient(of, number, args.N, whole.m,
                                              (Real)of.moments[2 * args.rows + number]);

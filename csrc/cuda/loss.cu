@@ -132,7 +132,7 @@ __device__ inline double sum_of_weights(int64_t rows, int64_t N, const ons_loss 
 __global__ void __launch_bounds__(REDUCE_THREADS)
     divisor_kernel(int64_t rows, int64_t N, const __grid_constant__ ons_loss loss) {
     const adding_blocks blocks;
-    await_earlier_work();
+    await_earlier_work(true);
     sums_of_rows sums = {0, sum_of_weights(rows, N, loss)};
     if (blocks.merge(sums)) *loss.divisor = sums.weights;
 }
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
     reduced_loss_kernel(int64_t rows, int64_t N, bool finds_divisor,
                         const __grid_constant__ ons_loss loss) {
     const adding_blocks blocks;
-    await_earlier_work();
+    await_earlier_work(true);
     auto sum_over = [&](const auto *losses) {
         return adding_blocks::over_rows(rows, [&](int64_t row) { return losses[row]; });
     };
@@ -196,12 +196,12 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     loss_gradient_kernel(const __grid_constant__ typename Rows::arguments args, int parts,
                          int64_t chunks_a_part, const __grid_constant__ ons_loss loss,
                          const ons_pair *pairs) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
     constexpr int K = TILE_CHUNKS, V = Rows::V;
     const part_of_rows<Rows, block_a_row> part(args, parts, chunks_a_part);
     const auto row = part.row(args);
-    const int64_t index = args.first_row + part.index();
+    const int64_t index = args.launch.first_row + part.index();
     const state<Real> whole = state_of<Real>(pairs[index]);
     const int64_t target = ons_target_of(&loss, index, args.N);
     const gradient_of_loss<Real, true> gradient(loss, index, target, args.N,

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     row.round(d);
 
     if constexpr (Ops::ONE_A_ROW) {
-        if (warp_of_block() == 0 && Form::writes() && index + args.first_row < args.rows)
+        if (warp_of_block() == 0 && Form::writes() && index + args.launch.first_row < args.rows)
             row.put(Ops::plain_row(args.operation(), d[0]));
     } else {
         Real own[1], excluded;

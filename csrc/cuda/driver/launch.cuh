@@ -42,7 +42,7 @@ ons_status start_kernel(const launch_shape &shape, bool early, void *stream, con
 ons_status launch_kernel(const launch_request &request, const launch_shape &shape,
                          const void *kernel, void **arguments);
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
-                                const void *kernel, void **arguments, int64_t *first_row);
+                                const void *kernel, void **arguments, ons_launch *part);
 
 template <typename... Parameters, typename... Arguments>
 ons_status launch(const launch_request &request, const launch_shape &shape,
@@ -60,16 +60,18 @@ ons_status launch_strips(const launch_request &request, const launch_shape &shap
                          const Arguments &...arguments) {
     auto start = [&](Parameters... values) {
         void *places[] = {(void *)&rows, (void *)&values...};
-        return launch_kernel_strips(request, shape, (const void *)kernel, places, &rows.first_row);
+        return launch_kernel_strips(request, shape, (const void *)kernel, places, &rows.launch);
     };
     return start(arguments...);
 }
 
 /* Returns when all earlier work in the kernel's stream is done. Every kernel except grid's may
- * start before that (run.cu), so it calls this before its first access to memory. */
-__device__ __forceinline__ void await_earlier_work() {
+ * start before that (run.cu), so it calls this before its first access to memory. The next kernel
+ * may then start too, if `next_may_start`. */
+__device__ __forceinline__ void await_earlier_work([[maybe_unused]] bool next_may_start = false) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (next_may_start) asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 

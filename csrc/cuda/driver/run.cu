@@ -95,19 +95,54 @@ ons_status launch_kernel(const launch_request &request, const launch_shape &shap
                         arguments);
 }
 
+/* The blocks of a kernel that fit a multiprocessor of the current GPU; 0 if unknown. The driver
+ * takes microseconds to answer, so answers are kept: the low byte of an entry is the answer, and
+ * the others name the question. */
+static int blocks_that_fit(int gpu, const launch_shape &grid, const void *kernel) {
+    constexpr uint64_t ENTRIES = 512, BYTE = 256;
+    static uint64_t answers[ENTRIES];
+    uint64_t question = (uint64_t)(uintptr_t)kernel;
+    for (int part : {gpu, grid.threads, grid.shared_bytes})
+        question = (question ^ (unsigned)part) * 0x9E3779B97F4A7C15u;
+    uint64_t *const entry = &answers[question >> 32 & (ENTRIES - 1)];
+    const uint64_t known = __atomic_load_n(entry, __ATOMIC_RELAXED);
+    if (known / BYTE == question / BYTE) return (int)(known % BYTE);
+    int blocks = 0;
+    if (allow(kernel, grid) == cudaSuccess)
+        (void)status_of(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, grid.threads,
+                                                                      grid.shared_bytes));
+    __atomic_store_n(entry, question / BYTE * BYTE + blocks, __ATOMIC_RELAXED);
+    return blocks;
+}
+
+/* Whether the next kernel may start while this grid runs. Its first blocks take the free places of
+ * the multiprocessors. If these places hold only a part of a grid of the same size, the other
+ * blocks gather on the multiprocessors that are the first to be free, and end late. */
+static bool next_may_start(const launch_request &request, const launch_shape &grid,
+                           const void *kernel) {
+    const int gpu = request.problem->gpu;
+    ons_gpu facts;
+    if (!request.plan->starts_early || ons_gpu_describe(gpu, &facts) != ONS_OK) return false;
+    const int blocks = blocks_that_fit(gpu, grid, kernel);
+    if (blocks == 0) return false;
+    const double share = (double)grid.blocks / ((double)blocks * facts.multiprocessors);
+    return share < .5 || share > .9;
+}
+
 /* Launches several grids if necessary: a grid has at most 2^31 - 1 blocks. */
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
-                                const void *kernel, void **arguments, int64_t *first_row) {
+                                const void *kernel, void **arguments, ons_launch *part) {
     const ons_plan *plan = request.plan;
     int64_t left = (plan->rows + plan->width - 1) / plan->width;
     const int64_t most = ((1ll << 31) - 1) / shape.blocks;
     if (request.facts) return launch_kernel(request, shape, kernel, arguments);
     ons_status status = ONS_OK;
-    for (*first_row = 0; left > 0 && status == ONS_OK; left -= most) {
+    for (part->first_row = 0; left > 0 && status == ONS_OK; left -= most) {
         launch_shape grid = shape;
         grid.blocks = (left < most ? left : most) * shape.blocks;
+        part->next_may_start = next_may_start(request, grid, kernel);
         status = launch_kernel(request, grid, kernel, arguments);
-        *first_row += most * plan->width;
+        part->first_row += most * plan->width;
     }
     return status;
 }

@@ -28,7 +28,8 @@ struct divergence_rows : contiguous_gradients<T, ALIGNED, tiles_of_logits> {
     template <bool CHECK_ROW>
     __device__ __forceinline__ static auto row(const arguments &args, int64_t index) {
         const auto row = base::template row<CHECK_ROW>(args, index);
-        return row_of_divergence<std::decay_t<decltype(row)>>(row, args, index + args.first_row);
+        return row_of_divergence<std::decay_t<decltype(row)>>(row, args,
+                                                              index + args.launch.first_row);
     }
 };
 

@@ -22,7 +22,7 @@ ons_status with_contiguous_gradient(const launch_request &request, Body body) {
                                           pitch(ONS_Y),
                                           request.plan->rows,
                                           request.plan->N,
-                                          0,
+                                          {},
                                           request.plan->rows,
                                           problem->scale_by,
                                           problem->operation};

@@ -27,7 +27,7 @@ struct loss_rows : contiguous_rows<X, ALIGNED> {
             : Own(pointers<Index>(args_, index_), N), args(args_), index(index_) {}
         __device__ const ons_loss &loss() const { return args.loss; }
         /* The row's number among all rows, and an element of it. */
-        __device__ int64_t number() const { return index + args.first_row; }
+        __device__ int64_t number() const { return index + args.launch.first_row; }
         __device__ Real element(int64_t j) const {
             const X *at = args.x + number() * args.x_pitch + j;
             return args.format.with(
@@ -41,8 +41,8 @@ struct loss_rows : contiguous_rows<X, ALIGNED> {
 
     template <bool CHECK_ROW, typename Index>
     __device__ __forceinline__ static auto row(const arguments &args, Index index) {
-        return row_of_loss<Index>(args, index,
-                                  CHECK_ROW && index + args.first_row >= args.rows ? 0 : args.N);
+        return row_of_loss<Index>(
+            args, index, CHECK_ROW && index + args.launch.first_row >= args.rows ? 0 : args.N);
     }
 };
 

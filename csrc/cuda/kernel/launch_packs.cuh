@@ -24,7 +24,7 @@ ons_status with_packed(const launch_request &request, Body body) {
         inverse,
         rows,
         request.plan->N,
-        0,
+        {},
         problem->operation,
         element_format<X>(problem->operand[ONS_X].dtype),
         problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype};

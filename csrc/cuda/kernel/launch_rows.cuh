@@ -47,7 +47,7 @@ inline int64_t rows_ahead(const launch_request &request) {
 }
 
 inline problem_arguments as_it_is(const launch_request &request) {
-    return {*request.problem, request.plan->rows, request.plan->N, 0, rows_ahead(request)};
+    return {*request.problem, request.plan->rows, request.plan->N, {}, rows_ahead(request)};
 }
 
 /* The entry of each family in kernels.def, for rows and for values. */
@@ -83,7 +83,7 @@ ons_status with_contiguous(const launch_request &request, Body body) {
                 several ? y.stride[0] / ons_dtype_size(y.dtype) : 0,
                 plan->rows,
                 plan->N,
-                0,
+                {},
                 rows_ahead(request),
                 problem->operation,
                 element_format<X>(x.dtype),

@@ -32,12 +32,12 @@ struct part_of_rows {
     /* The sums of this strip. `all` has `a_row` sums a row. */
     template <typename T>
     __device__ T *of_strip(T *all, const typename Rows::arguments &args, int a_row) const {
-        return all + (args.first_row + strip * Form::ROWS) * a_row;
+        return all + (args.launch.first_row + strip * Form::ROWS) * a_row;
     }
     /* The sum of this thread's row in this part. `all` has the sums of all parts. */
     template <typename T>
     __device__ static T *of_part(T *all, const typename Rows::arguments &args, int parts) {
-        return all + args.first_row * parts + (int64_t)blockIdx.x * Form::ROWS + Form::row();
+        return all + args.launch.first_row * parts + (int64_t)blockIdx.x * Form::ROWS + Form::row();
     }
 };
 

@@ -7,8 +7,8 @@
 struct problem_arguments {
     ons_problem problem;
     int64_t rows, N;
-    int64_t first_row; /* the first of this launch */
-    int64_t ahead;     /* rows to prefetch ahead (prefetch.cuh) */
+    ons_launch launch;
+    int64_t ahead; /* rows to prefetch ahead (prefetch.cuh) */
 
     __device__ ons_operation operation() const { return problem.operation; }
 };
@@ -52,7 +52,7 @@ struct row_address {
     /* `from`: the operand to read. */
     __device__ row_address(const problem_arguments &arguments, int64_t row, ons_role from = ONS_X) {
         const ons_problem &problem = arguments.problem;
-        row += arguments.first_row;
+        row += arguments.launch.first_row;
         if (row >= arguments.rows) row = 0; /* its N is 0, so it is not read */
         const char *scale_at = problem.operand[ONS_SCALE].data;
         x = problem.operand[from].data;

@@ -117,8 +117,8 @@ struct contiguous_rows {
         void *y;
         int64_t x_pitch, y_pitch; /* in elements */
         int64_t rows, N;
-        int64_t first_row; /* the first of this launch */
-        int64_t ahead;     /* rows to prefetch ahead (prefetch.cuh) */
+        ons_launch launch;
+        int64_t ahead; /* rows to prefetch ahead (prefetch.cuh) */
         ons_operation which;
         element_format<X> format;
         bool widens;
@@ -131,8 +131,9 @@ struct contiguous_rows {
     class pointers {
        public:
         __device__ pointers(const arguments &args_, Row row_) : args(args_), row(row_) {}
-        __device__ const X *x() const { return args.x + (row + args.first_row) * args.x_pitch; }
-        __device__ Y *y() const { return (Y *)args.y + (row + args.first_row) * args.y_pitch; }
+        __device__ int64_t number() const { return row + args.launch.first_row; }
+        __device__ const X *x() const { return args.x + number() * args.x_pitch; }
+        __device__ Y *y() const { return (Y *)args.y + number() * args.y_pitch; }
         __device__ const element_format<X> &format() const { return args.format; }
 
        private:
@@ -148,7 +149,7 @@ struct contiguous_rows {
     __device__ __forceinline__ static auto row(const arguments &args, Index index) {
         using P = pointers<Index, X>;
         using W = pointers<Index, float>;
-        const int64_t N = CHECK_ROW && index + args.first_row >= args.rows ? 0 : args.N;
+        const int64_t N = CHECK_ROW && index + args.launch.first_row >= args.rows ? 0 : args.N;
         const row_without_gaps<ALIGNED, X, X, P> own(P(args, index), N);
         if constexpr (IS_16_BIT)
             return widened_row(own, row_without_gaps<ALIGNED, X, float, W>(W(args, index), N),
@@ -162,7 +163,7 @@ struct contiguous_rows {
     template <int K>
     __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
         constexpr int PART = K * WARP * V;
-        row += args.first_row + args.ahead;
+        row += args.launch.first_row + args.ahead;
         if (row >= args.rows) return;
         const X *x = args.x + row * args.x_pitch;
         fetch_bytes<PART * sizeof(X)>((const char *)(x + warp * PART), (const char *)(x + args.N));

@@ -121,7 +121,7 @@ class general_rows {
     }
 
     __device__ general_rows(const arguments &args, int64_t row)
-        : N(row + args.first_row < args.rows ? args.N : 0),
+        : N(row + args.launch.first_row < args.rows ? args.N : 0),
           problem(args.problem),
           at(args, row, FROM) {}
 

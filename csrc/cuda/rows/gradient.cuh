@@ -213,8 +213,8 @@ struct contiguous_gradients {
         T *dx;
         int64_t y_pitch, dy_pitch, dx_pitch; /* in elements */
         int64_t rows, N;
-        int64_t first_row; /* the first of this launch */
-        int64_t ahead;     /* rows to prefetch ahead (prefetch.cuh) */
+        ons_launch launch;
+        int64_t ahead; /* rows to prefetch ahead (prefetch.cuh) */
         double scale;
         ons_operation which;
 
@@ -224,7 +224,7 @@ struct contiguous_gradients {
     template <bool CHECK_ROW>
     __device__ __forceinline__ static auto row(const arguments &args, int64_t index) {
         using of_one = row_without_gaps<ALIGNED, T, T>;
-        index += args.first_row;
+        index += args.launch.first_row;
         const int64_t N = CHECK_ROW && index >= args.rows ? 0 : args.N;
         const T *y = args.y + index * args.y_pitch, *dy = args.dy + index * args.dy_pitch;
         T *dx = args.dx + index * args.dx_pitch;
@@ -235,7 +235,7 @@ struct contiguous_gradients {
     template <int K>
     __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
         constexpr int PART = K * WARP * V, BYTES = PART * (int)sizeof(T);
-        row += args.first_row + args.ahead;
+        row += args.launch.first_row + args.ahead;
         if (row >= args.rows) return;
         const T *y = args.y + row * args.y_pitch, *dy = args.dy + row * args.dy_pitch;
         fetch_bytes<BYTES>((const char *)(y + warp * PART), (const char *)(y + args.N));

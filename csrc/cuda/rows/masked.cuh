@@ -147,7 +147,7 @@ struct masked_rows {
 
     template <bool CHECK_ROW>
     __device__ __forceinline__ static auto row(const arguments &args, int64_t index) {
-        const int64_t N = CHECK_ROW && index + args.first_row >= args.rows ? 0 : args.N;
+        const int64_t N = CHECK_ROW && index + args.launch.first_row >= args.rows ? 0 : args.N;
         const int where_step = (int)args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
         const row_address at(args, index);
         const T *x = (const T *)at.x;
@@ -169,7 +169,7 @@ struct masked_rows {
     __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
         constexpr int PART = K * WARP * V;
         row += args.ahead;
-        if (row + args.first_row >= args.rows) return;
+        if (row + args.launch.first_row >= args.rows) return;
         const row_address at(args, row);
         const T *x = (const T *)at.x;
         fetch_bytes<PART * sizeof(T)>((const char *)(x + warp * PART), (const char *)(x + args.N));

@@ -40,7 +40,7 @@ class packed_columns {
         int64_t width;
         uint32_t inverse; /* 2^32 / width; 0 if row numbers need more than 32 bits */
         int64_t rows, N;
-        int64_t first_row; /* the first of this launch */
+        ons_launch launch;
         ons_operation which;
         element_format<X> format;
         bool widens; /* 16-bit elements have float32 results */
@@ -50,7 +50,7 @@ class packed_columns {
 
     template <bool CHECK_ROW>
     __device__ __forceinline__ static packed_columns row(const arguments &args, int64_t index) {
-        return packed_columns(args, index + args.first_row);
+        return packed_columns(args, index + args.launch.first_row);
     }
 
     __device__ packed_columns(const arguments &args, int64_t row)

@@ -16,7 +16,7 @@ struct staged_arguments {
     const T *x;
     T *y;
     int64_t rows, N;
-    int64_t first_row; /* the first of this launch */
+    ons_launch launch;
     element_format<T> format;
 };
 

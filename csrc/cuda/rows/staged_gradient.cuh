@@ -124,7 +124,7 @@ struct staged_gradients {
        private:
         using Team = lanes<LANES>;
         __device__ int64_t first() const {
-            return args.first_row + (int64_t)blockIdx.x * Team::rows();
+            return args.launch.first_row + (int64_t)blockIdx.x * Team::rows();
         }
         __device__ int bytes() const { return staged_bytes<T>(Team::rows(), args.N) + 15 & ~15; }
         __device__ static unsigned char *memory() {

@@ -149,7 +149,7 @@ __device__ inline row_constants<Real> constants_in(ons_operation operation,
 template <typename Op, typename Arguments, typename Row, typename Real>
 __device__ __forceinline__ void put_value(const Arguments &args, int64_t index, bool writes,
                                           const Row &row, const state<Real> &total) {
-    if (writes && index + args.first_row < args.rows)
+    if (writes && index + args.launch.first_row < args.rows)
         Op::value(args.operation(), total, [&](auto value) { row.put(value); });
 }
 

@@ -103,7 +103,7 @@ constexpr int BLOCKS_OF<contiguous_rows<X, ALIGNED>> =
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     topk_block_kernel(const __grid_constant__ topk_arguments<Rows> args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
     using Entry = entry<Real>;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     using Team = block<TOPK_BLOCK_THREADS / WARP>;
     __shared__ tops_of_subsets<Real> subsets;
     __shared__ uint32_t listed;
-    const int64_t row = blockIdx.x + args.first_row;
+    const int64_t row = blockIdx.x + args.launch.first_row;
     const uint32_t chunk = Team::chunk<K>(), first = chunk * V;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     if (threadIdx.x == 0) listed = 0;

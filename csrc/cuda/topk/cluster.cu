@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     state<Real> *const states = (state<Real> *)(tops + 4 * blocks_of_row() * warps_of_block());
     __shared__ int listed;
     const int blocks = blocks_of_row(), warps = blocks * warps_of_block();
-    const int64_t row = row_of_blocks() + args.first_row;
+    const int64_t row = row_of_blocks() + args.launch.first_row;
     const int warp = block_of_row() * warps_of_block() + warp_of_block();
     const uint32_t chunk = block_a_row::chunk<K>(warp), first = chunk * V;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
     __shared__ arrivals arrived;
     arrived.make_ready();
     arrivals::say_ready();
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
 
     const Tile tile =
         Rows::template row<false>(args, row_of_blocks()).template load<K, WARP>(chunk);

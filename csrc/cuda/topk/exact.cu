@@ -49,11 +49,11 @@ __device__ __forceinline__ void replace_results(const topk_arguments<Rows> &args
 template <typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
     topk_exact_kernel(const __grid_constant__ topk_arguments<Rows> args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     const auto row = Rows::template row<false>(args, blockIdx.x);
     const exact_passes passes(row);
     if (!isfinite(passes.m)) return; /* its results are NaN already */
-    const int64_t index = args.first_row + blockIdx.x;
+    const int64_t index = args.launch.first_row + blockIdx.x;
     if (args.log)
         replace_results<true>(args, index, passes);
     else

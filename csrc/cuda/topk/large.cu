@@ -25,7 +25,7 @@ __device__ inline void each_element(const Row &row, Visit visit) {
 template <typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
     topk_large_kernel(const __grid_constant__ topk_arguments<Rows> args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
     using Entry = entry<Real>;

@@ -71,7 +71,7 @@ ons_status with_topk_type(const launch_request &request, int room, Body body) {
                 0,
                 plan->rows,
                 plan->N,
-                0,
+                {},
                 plan->rows,
                 problem->operation,
                 element_format<X>(),

@@ -106,7 +106,7 @@ __device__ __noinline__ void give_row(const topk_arguments<Rows> &args, Key from
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     topk_online_kernel(const __grid_constant__ topk_arguments<Rows> args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
     using Entry = entry<Real>;

@@ -75,7 +75,7 @@ template <typename Rows>
 __device__ inline typename Rows::Real element_of(const topk_arguments<Rows> &args, int64_t row,
                                                  int64_t index) {
     if constexpr (HAS_PROBLEM<Rows>)
-        return element_at(args, row_address(args, row - args.first_row), index);
+        return element_at(args, row_address(args, row - args.launch.first_row), index);
     else
         return to_real<typename Rows::Real>(args.x[row * args.x_pitch + index]);
 }
@@ -150,7 +150,7 @@ __device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int6
                                           typename Rows::Real value) {
     using Real = typename Rows::Real;
     const uint32_t together = LANES == 0 ? blockDim.x : LANES, own = threadIdx.x % together;
-    const row_address at(args, row - args.first_row);
+    const row_address at(args, row - args.launch.first_row);
     const int64_t step = args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1];
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k;
     const uint32_t allowed = sum_of_row<LANES>(count_allowed(at.where, step, N, own, together));

@@ -149,7 +149,7 @@ template <typename Rows, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     route_warp_kernel(const __grid_constant__ topk_arguments<Rows> args,
                       const __grid_constant__ groups_of_row groups) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
     using Keys = keys_of_lane<Rows, K>;
     using Key = typename Keys::Key;
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     constexpr int n = Keys::n;
     extern __shared__ __align__(16) unsigned char shared[];
     const int64_t index = (int64_t)blockIdx.x * warps_of_block() + warp_of_block(),
-                  row = index + args.first_row;
+                  row = index + args.launch.first_row;
     if (row >= args.rows) return;
     const int lane = threadIdx.x % WARP;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k, room = (uint32_t)args.room;

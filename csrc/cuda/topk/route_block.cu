@@ -56,7 +56,7 @@ __device__ inline void close_groups(const topk_arguments<Rows> &args,
 template <typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
     route_block_kernel(const __grid_constant__ topk_arguments<Rows> args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
     __shared__ state<Real> parts[PASS_THREADS / WARP];
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
                 [&](int64_t, const auto &tile) { online_step(so_far, tile); });
             total = merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
         }
-        const row_address at(args, row - args.first_row);
+        const row_address at(args, row - args.launch.first_row);
         for (uint32_t i = threadIdx.x; i < N; i += blockDim.x) {
             Real x[1] = {element_at(args, at, i)};
             if (args.route.bias) {

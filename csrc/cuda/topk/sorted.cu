@@ -194,7 +194,7 @@ constexpr int BLOCKS = n <= 32 && KEPT < 32 ? 8 : 5;
 template <typename Rows, int LANES, int K, int M>
 __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     topk_sorted_kernel(const __grid_constant__ topk_arguments<Rows> args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
     using Tile = typename Rows::template tile<K>;
     using Keys = keys_of_row<Tile, LANES>;
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     constexpr int V = Rows::V;
     extern __shared__ __align__(16) uint32_t shared[];
     const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
-    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first_row;
+    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.launch.first_row;
     const uint32_t k = (uint32_t)args.k;
 
     const Tile tile = Rows::template row<true>(args, index).template load<K, LANES>(lane);

@@ -13,13 +13,13 @@
 template <typename Rows>
 __global__ void __launch_bounds__(TOPK_MERGE_THREADS)
     topk_merge_kernel(const __grid_constant__ topk_arguments<Rows> args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
     using Entry = entry<Real>;
     extern __shared__ __align__(16) unsigned char shared[];
     Entry *const list = (Entry *)shared;
     __shared__ uint32_t listed;
-    const int64_t row = blockIdx.x + args.first_row;
+    const int64_t row = blockIdx.x + args.launch.first_row;
     const part_of_topk<Real> part(args.workspace, args.rows * args.parts, args.k, row * args.parts);
     const uint32_t k = (uint32_t)args.k, parts = (uint32_t)args.parts, entries = parts * k;
     /* the first `rank` entries of all parts are at least k entries */

@@ -24,7 +24,7 @@ struct block_share {
     uint32_t begin, end, k;
 
     __device__ explicit block_share(const topk_arguments<Rows> &args)
-        : which(blockIdx.x + args.first_row), row(which), begin(0), end((uint32_t)args.N) {
+        : which(blockIdx.x + args.launch.first_row), row(which), begin(0), end((uint32_t)args.N) {
         if (args.parts > 1) {
             row = which / args.parts;
             begin = (uint32_t)((which - row * args.parts) * args.part_length);
@@ -36,7 +36,7 @@ struct block_share {
     /* This thread's chunks of a tile, from chunk `chunk` of the row on. */
     __device__ __forceinline__ tile_of_thread<Rows> load(const topk_arguments<Rows> &args,
                                                          uint32_t chunk) const {
-        return Rows::template row<false>(args, row - args.first_row)
+        return Rows::template row<false>(args, row - args.launch.first_row)
             .template load<CHUNKS_OF<Rows>, WARP>(chunk);
     }
 
@@ -46,7 +46,7 @@ struct block_share {
     __device__ __forceinline__ void load_chunk(const topk_arguments<Rows> &args, uint32_t at,
                                                Real (&x)[V]) const {
         if constexpr (HAS_PROBLEM<Rows>) {
-            const auto tile = Rows::template row<false>(args, row - args.first_row)
+            const auto tile = Rows::template row<false>(args, row - args.launch.first_row)
                                   .template load<1, 1>((at + V - 1) / V);
 #pragma unroll
             for (int i = 0; i < V; i++) x[i] = tile.element(i);

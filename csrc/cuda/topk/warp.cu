@@ -157,7 +157,7 @@ __host__ __device__ inline int bytes_of_elements(int room) {
 template <typename Rows, int LANES, int K>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     topk_warp_kernel(const __grid_constant__ topk_arguments<Rows> args) {
-    await_earlier_work();
+    await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
     using Tile = typename Rows::template tile<K>;
     using X = typename stored_as<Tile>::type;
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     X *const elements = (X *)memory;
     Entry *const list = (Entry *)(shared + rows * bytes_of_elements<Rows, LANES, K>(args.room)) +
                         own * (args.room + LIST_PAD);
-    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.first_row;
+    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.launch.first_row;
     const uint32_t N = row < args.rows ? (uint32_t)args.N : 0, first = lane * V;
     auto place_of = [&](unsigned bit) {
         return first + (uint32_t)place<LANES, V>((int)Signs::element(bit));
