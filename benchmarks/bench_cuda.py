@@ -25,7 +25,7 @@ WARM_SHARE = 0.2  # share of the time that compiling QuACK's kernels ahead may t
 
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
-    chosen = {key: value for key, value in vars(options).items() if key not in ("json", "show")}
+    chosen = {key: value for key, value in vars(options).items() if key not in ("json", "show", "library")}
     return about_gpu() | {"options": chosen}
 
 
@@ -211,6 +211,26 @@ def charts(document: dict[str, Any], path: Path) -> None:
 def result_path(kind: str, machine: dict[str, Any], sweep: bool = False) -> Path:
     gpu = machine["gpu"].lower().removeprefix("nvidia ").replace(" ", "-")
     return RESULTS / f"{kind}-{gpu}-{machine['date']}{'-sweep' if sweep else ''}.json"
+
+
+def main_of(kind: str, options: argparse.Namespace, run: Any, tables: Any) -> int:
+    """The main function of gpu_losses.py or gpu_routers.py. `kind` begins the name of the results."""
+    if options.show:
+        document = json.loads(options.show.read_text())
+        report.check_document(document)
+        show(document, tables)
+        return 0
+    why = obstacle()
+    if why:
+        print(f"gpu_{kind}.py: {why}", file=sys.stderr)
+        return 2
+    machine = about(options)
+    path = options.json or (None if options.quick else result_path(kind, machine))
+    document = run(options, machine, path)
+    show(document, tables)
+    if path:
+        print(f"\nwritten: {path}", file=sys.stderr)
+    return 1 if "lost" in document or report.troubles(document) else 0
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -26,9 +25,7 @@ from typing import Any
 import bench_cuda
 import gpu_report as report
 from gpu_loss_cases import INVARIANT, SIDES, WEIGHTS, LossCase, cases
-from gpu_options import QUICK_ROUNDS, ROUNDS, listed
-
-from onsoftmax.bench.machine import obstacle
+from gpu_options import add_run, fill_in, listed
 
 PEERS = ["torch", "trl", "compile", "quack", "liger"]
 SECONDS, QUICK_SECONDS = 480, 85
@@ -39,17 +36,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parts, add = list(WEIGHTS), parser.add_argument
     add("--parts", type=listed(*parts), default=parts, metavar="A,B", help=f"of {', '.join(parts)}")
-    add("--peers", type=listed(*PEERS), metavar="A,B", help=f"of {', '.join(PEERS)}; '' for none")
-    add("--rounds", type=int, metavar="R", help=f"samples of each; {ROUNDS}, with --quick {QUICK_ROUNDS}")
-    add("--seconds", type=float, metavar="S", help=f"to share out; {SECONDS}, with --quick {QUICK_SECONDS}")
-    add("--quick", action="store_true", help="fewer cases, no torch.compile, no file unless --json")
-    add("--json", type=Path, metavar="FILE", help="default: results/losses-<gpu>-<date>.json")
-    add("--show", type=Path, metavar="FILE", help="measure nothing: what a JSON file says")
+    add_run(add, "losses", PEERS, SECONDS, QUICK_SECONDS)
     options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
-    options.seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
-    if options.peers is None:
-        options.peers = [name for name in PEERS if not (options.quick and name == "compile")]
+    fill_in(options, PEERS, SECONDS, QUICK_SECONDS)
     return options
 
 
@@ -171,23 +160,7 @@ def ratios(cases: list[dict[str, Any]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
-    if options.show:
-        document = json.loads(options.show.read_text())
-        report.check_document(document)
-        bench_cuda.show(document, tables)
-        return 0
-    why = obstacle()
-    if why:
-        print(f"gpu_losses.py: {why}", file=sys.stderr)
-        return 2
-    machine = bench_cuda.about(options)
-    path = options.json or (None if options.quick else bench_cuda.result_path("losses", machine))
-    document = run(options, machine, path)
-    bench_cuda.show(document, tables)
-    if path:
-        print(f"\nwritten: {path}", file=sys.stderr)
-    return 1 if "lost" in document or report.troubles(document) else 0
+    return bench_cuda.main_of("losses", parse(arguments), run, tables)
 
 
 if __name__ == "__main__":

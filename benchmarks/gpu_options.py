@@ -42,22 +42,36 @@ def listed(*known: str) -> Any:
     return parse
 
 
+def add_run(add: Any, kind: str, peers: list[str], seconds: float, quick_seconds: float) -> None:
+    """Adds the options of each script that measures as bench_cuda.py does."""
+    add("--peers", type=listed(*peers), metavar="A,B", help=f"of {', '.join(peers)}; '' for none")
+    add("--rounds", type=int, metavar="R", help=f"samples of each; {ROUNDS}, with --quick {QUICK_ROUNDS}")
+    add("--seconds", type=float, metavar="S", help=f"to share out; {seconds}, with --quick {quick_seconds}")
+    add("--quick", action="store_true", help="fewer cases, no torch.compile, no file unless --json")
+    add("--json", type=Path, metavar="FILE", help=f"default: results/{kind}-<gpu>-<date>.json")
+    add("--show", type=Path, metavar="FILE", help="measure nothing: what a JSON file says")
+
+
+def fill_in(options: argparse.Namespace, peers: list[str], seconds: float, quick_seconds: float) -> None:
+    """Sets the options of add_run that were not given."""
+    quick = options.quick
+    options.rounds = options.rounds or (QUICK_ROUNDS if quick else ROUNDS)
+    options.seconds = options.seconds or (quick_seconds if quick else seconds)
+    if options.peers is None:
+        options.peers = [name for name in peers if not (quick and name == "compile")]
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parts, add = list(WEIGHTS), parser.add_argument
     add("--parts", type=listed(*parts), default=parts, metavar="A,B", help=f"of {', '.join(parts)}")
     add("--methods", metavar="A,B", help="ours; all, unless given")
-    add("--peers", type=listed(*PEERS), metavar="A,B", help=f"of {', '.join(PEERS)}; '' for none")
     add("--dtypes", type=listed(*DTYPES), metavar="A,B", help=f"of {', '.join(DTYPES)}")
     add("--lengths", type=listed(), metavar="N,N", help="of the bands")
     add("--sweep", type=int, metavar="K", help="bands of K random lengths, 32 to 4M, and no other part")
     add("--total", type=int, metavar="E", help="elements of each band; 2^28, with --quick 2^26")
-    add("--rounds", type=int, metavar="R", help=f"samples of each; {ROUNDS}, with --quick {QUICK_ROUNDS}")
-    add("--seconds", type=float, metavar="S", help=f"to share out; {SECONDS}, with --quick {QUICK_SECONDS}")
-    add("--quick", action="store_true", help="fewer cases, no torch.compile, no file unless --json")
-    add("--json", type=Path, metavar="FILE", help="default: results/cuda-<gpu>-<date>.json")
-    add("--no-chart", action="store_true", help="no PNG beside it")
-    add("--show", type=Path, metavar="FILE", help="measure nothing: what a JSON file says")
+    add_run(add, "cuda", PEERS, SECONDS, QUICK_SECONDS)
+    add("--no-chart", action="store_true", help="no PNG beside the JSON file")
     options = parser.parse_args(arguments)
     if options.sweep:
         options.parts, options.lengths = ["bands"], random_lengths(options.sweep)
@@ -79,12 +93,9 @@ def complete(options: argparse.Namespace) -> None:
 
     from onsoftmax.bench.gpu_contestants import our_methods
 
-    quick, known = options.quick, our_methods()
-    options.total = options.total or (QUICK_TOTAL if quick else TOTAL)
-    options.rounds = options.rounds or (QUICK_ROUNDS if quick else ROUNDS)
-    options.seconds = options.seconds or (QUICK_SECONDS if quick else SECONDS)
-    if options.peers is None:
-        options.peers = [name for name in PEERS if not (quick and name == "compile")]
+    known = our_methods()
+    options.total = options.total or (QUICK_TOTAL if options.quick else TOTAL)
+    fill_in(options, PEERS, SECONDS, QUICK_SECONDS)
     options.methods = options.methods.split(",") if options.methods else known
     strange = [name for name in options.methods if name not in known]
     if strange:

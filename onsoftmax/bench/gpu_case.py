@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -50,10 +51,10 @@ def make_tensors(case: Case) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def make_sets(case: Case, cache_bytes: int) -> list[dict[str, torch.Tensor]]:
+def make_sets(case: Case, cache_bytes: int, make: Any = make_tensors) -> list[dict[str, torch.Tensor]]:
     """Sets of tensors. Together they are four times the cache, but they are a hundred at most."""
     count = min(SETS_LIMIT, math.ceil(4 * cache_bytes / case.bytes))
-    return [make_tensors(case) for _ in range(count)]
+    return [make(case) for _ in range(count)]
 
 
 class Reference:

@@ -132,14 +132,15 @@ def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
         yield Contestant("QuACK", "peer", "quack(grad, x, y)", names, True, compiles=True, cannot=cannot)
 
 
-def quack_topk(case: Case) -> Iterator[Contestant]:
-    """QuACK's softmax of the k largest, which keeps a place in an element's lowest bits."""
+def quack_topk(case: Case, whole: bool = False) -> Iterator[Contestant]:
+    """QuACK's softmax of the k largest, which keeps a place in an element's lowest bits. `whole` asks for the
+    indices too."""
     module = loads("quack.topk")
     if module:
         fits = case.N & (case.N - 1) == 0 and case.k & (case.k - 1) == 0 and case.N <= 4096 and case.k <= 128
         names = lambda t: {"quack": module.topk, **t}  # noqa: E731
         cannot = "" if fits else "N to 4096 and k to 128, powers of two"
-        line = f"quack(x, {case.k}, softmax=True)[0]"
+        line = f"quack(x, {case.k}, softmax=True)" + ("" if whole else "[0]")
         yield Contestant("QuACK", "peer", line, names, False, compiles=True, cannot=cannot)
 
 

@@ -122,7 +122,7 @@ class Entry:
         self.error = reference.error_eps(y if self.contestant.into else result)
         # the reference itself is float64, and wrong by a few eps of float64
         promised = self.contestant.kind == "ours" and self.case.dtype != "float64"
-        error, dtype = self.error, self.case.out_dtype or self.case.dtype
+        error, dtype = self.error / self.case.leeway, self.case.out_dtype or self.case.dtype
         if self.contestant.name == "naive":  # it works in the input's type, whatever the result's type
             promised = False
             error *= type_limits(dtype)[0] / type_limits(self.case.dtype)[0]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from route_checks import check_route, random_case
+from route_search import search
 
 import onsoftmax as ons
 from onsoftmax._types import Score
@@ -28,3 +31,24 @@ def test_scores_far_below_0_keep_their_digits_and_their_order(dtype: type, score
         found = ons.route(logits, 8, score=score, **terms)
         assert (found.indices == np.arange(31, 23, -1)).all()
         check_route(logits, 8, found, score=score, **terms)
+
+
+def test_a_search_finds_wrong_weights_and_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that are a little too large are found, and so is another expert of the last row."""
+    right = search(5000, 0, "cpu")
+    assert right["rows"] == 5000 and right["cases"] == 10 and right["wrong"] == []
+    route = ons.route
+
+    def with_other_weights(logits: np.ndarray, k: int, **terms: Any) -> Any:
+        found = route(logits, k, **terms)
+        return found.weights * (1 + 2.0 ** -(40 if found.weights.dtype == np.float64 else 18)), found.indices
+
+    def with_other_experts(logits: np.ndarray, k: int, **terms: Any) -> Any:
+        found = route(logits, k, **terms)
+        found.indices[-1, 0] = found.indices[-1, -1] if k > 1 else logits.shape[-1]
+        return found
+
+    for spoiled in (with_other_weights, with_other_experts):
+        monkeypatch.setattr(ons, "route", spoiled)
+        wrong = search(5000, 0, "cpu")["wrong"]
+        assert len(wrong) > 5  # a case can have weights that are all 0 or NaN

@@ -32,6 +32,7 @@ import loss_checks
 import numpy as np
 import oracle
 import random_cases
+import route_checks
 from random_cases import (
     INPUT_DTYPES,
     LENGTHS,
@@ -190,6 +191,15 @@ def divergences(seed, operation):
     return checked(seed, operation, check)
 
 
+def routes(seed, operation):
+    logits, k, terms = route_checks.random_case(seed)
+    try:
+        route_checks.check_route(logits, k, ons.route(logits, k, **terms), **terms)
+    except AssertionError as error:
+        return f"route {logits.dtype} {logits.shape} k={k} {terms}: {error}"
+    return None
+
+
 CASES = {
     "softmax": lambda seed, _: random_cases.is_wrong(seed),
     "log_softmax": logarithms,
@@ -202,6 +212,7 @@ CASES = {
     "logprob": losses,
     "kl_divergence": divergences,
     "js_divergence": divergences,
+    "route": routes,
 }
 
 
@@ -243,6 +254,7 @@ def without_memory(seed):
         lambda: ons.logprob(x, classes, entropy=True, argmax=True),
         lambda: ons.kl_divergence_with_grad(x, x),
         lambda: ons.js_divergence(x, x, where=x > 0),
+        lambda: ons.route(x, 3, groups=4, top_groups=2),
         lambda: ons.plan(x),
     ]
     call = rng.choice(calls)

@@ -1,5 +1,5 @@
 """Runs bench_cuda.py without a GPU: tiny cases on the CPU, and a stopwatch in place of CUDA events.
-`fake_cuda.py losses ...` runs gpu_losses.py."""
+`fake_cuda.py losses ...` runs gpu_losses.py, and `fake_cuda.py routers ...` runs gpu_routers.py."""
 
 import os
 import sys
@@ -62,6 +62,11 @@ def liger_js(beta):
     return lambda log_q, log_p: ons.js_divergence(log_p, log_q, beta=beta, reduction="mean")
 
 
+def quack_topk(x, k, softmax):
+    values, indices = x.float().topk(k)
+    return values.softmax(-1), indices.int()
+
+
 def refer_as_on_a_cpu(self, tensors):
     """On a CPU the error of softmax_backward of floats follows the sizes of its sum's terms
     (docs/contract.md)."""
@@ -78,6 +83,7 @@ cuda.Event = Event
 cuda.get_device_properties = lambda index: SimpleNamespace(
     name="NVIDIA Stopwatch", multi_processor_count=1, L2_cache_size=2**12, total_memory=2**30
 )
+cuda.current_stream = lambda: SimpleNamespace(cuda_stream=0)
 cuda.empty_cache = cuda.reset_peak_memory_stats = lambda: None
 cuda.memory_allocated = cuda.max_memory_allocated = lambda: 0
 cpu_methods = ons.methods("cpu")
@@ -87,13 +93,15 @@ import gpu_cases  # noqa: E402
 import gpu_loss_cases  # noqa: E402
 import gpu_losses  # noqa: E402
 import gpu_parts  # noqa: E402
+import gpu_router_cases  # noqa: E402
+import gpu_routers  # noqa: E402
 
 from onsoftmax.bench import case as bench_case  # noqa: E402
 from onsoftmax.bench import gpu_case, gpu_contestants, gpu_timing  # noqa: E402
 
 found = gpu_parts.installed
 gpu_parts.installed = no_cupy
-bench_cuda.obstacle = gpu_losses.obstacle = lambda: ""
+bench_cuda.obstacle = lambda: ""
 gpu_contestants.list_methods = lambda device=None: cpu_methods
 gpu_case.DEVICE = "cpu"
 refer, gpu_case.Reference.expect = gpu_case.Reference.expect, refer_as_on_a_cpu
@@ -106,17 +114,21 @@ gpu_loss_cases.WITH_GRADIENT = [("float32", (16, 40))]
 gpu_loss_cases.LOGPROB = gpu_loss_cases.INVARIANT_TOO = [("bfloat16", (24, 50))]
 gpu_loss_cases.PAIRS_OF = [("float32", (16, 40)), ("bfloat16", (24, 50))]
 gpu_loss_cases.TRAINING, gpu_loss_cases.INVARIANT_LENGTHS = [(16, 40)], []
+gpu_router_cases.GROUPED = (24, 64)
+gpu_router_cases.CELLS[:] = [(1, 64, 8), (24, 64, 8), (16, 48, 3)]
 gpu_losses.warm_quack = lambda options: ""
 sys.modules["quack.cross_entropy"] = SimpleNamespace(cross_entropy_fwd=quack)
 sys.modules["liger_kernel.transformers.cross_entropy"] = SimpleNamespace(LigerCrossEntropyLoss=liger)
 sys.modules["liger_kernel.transformers.kl_div"] = SimpleNamespace(LigerKLDIVLoss=torch.nn.KLDivLoss)
 sys.modules["liger_kernel.transformers.jsd"] = SimpleNamespace(LigerJSD=liger_js)
+sys.modules["quack.topk"] = SimpleNamespace(topk=quack_topk)
 gpu_timing.SAMPLE_MS = 0.05
 gpu_timing.captured = lambda calls: lambda: [call() for call in calls]
 
 if __name__ == "__main__":
-    losses = sys.argv[1:2] == ["losses"]
-    if losses:
+    scripts = {"losses": gpu_losses, "routers": gpu_routers}
+    script = scripts.get("".join(sys.argv[1:2]))
+    if script is gpu_losses:
         bench_case.GRAPH_BYTES = 5000  # between the cases, so that some are outside of a graph
     with suppress(KeyboardInterrupt):
-        sys.exit(gpu_losses.main(sys.argv[2:]) if losses else bench_cuda.main())
+        sys.exit(script.main(sys.argv[2:]) if script else bench_cuda.main())

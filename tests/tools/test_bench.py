@@ -3,8 +3,10 @@
 import importlib.util
 import json
 import os
+import subprocess
 
 import pytest
+from core import COMPILER, needs_compiler
 from support import ROOT, SANITIZED, run_python
 
 BENCHMARKS = os.path.join(ROOT, "benchmarks")
@@ -110,7 +112,7 @@ def test_the_document(report, tmp_path):
 def test_what_is_committed_is_a_document(report):
     results = os.path.join(BENCHMARKS, "results")
     for name in os.listdir(results):
-        if name.startswith(("cuda-", "losses-")) and name.endswith(".json"):
+        if name.startswith(("cuda-", "losses-", "routers-")) and name.endswith(".json"):
             with open(os.path.join(results, name)) as file:
                 report.check_document(json.load(file))
 
@@ -185,6 +187,73 @@ def test_losses_on_a_stopwatch(tmp_path):
         head = again.stdout.split(f"## {part}: microseconds a call\n\n")[1].partition("\n")[0]
         assert {"auto", "torch", "Liger"} <= {*head.strip("| ").split(" | ")}
     assert "the time by invariant, divided by the time by auto" in again.stdout
+
+
+# The k largest logits and their softmax, for float32. FIRST is the index of the first expert.
+ROUTER_IN_C = r"""
+#include <math.h>
+int route(const float *x, int is_bfloat16, const float *bias, int rows, int n, int k, int groups,
+          int top_groups, float scale, float *weights, int *indices, void *stream) {
+  if (is_bfloat16 || bias) return 7;
+  for (; rows > 0; rows--, x += n, weights += k, indices += k) {
+    double sum = 0;
+    for (int j = 0, last = -1; j < k; last = indices[j] - FIRST, j++) {
+      int best = -1;
+      for (int i = 0; i < n; i++)
+        if ((last < 0 || x[i] < x[last]) && (best < 0 || x[i] > x[best])) best = i;
+      indices[j] = best + FIRST;
+      sum += weights[j] = exp(x[best]);
+    }
+    for (int j = 0; j < k; j++) weights[j] *= scale / sum;
+  }
+  return 0;
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.skipif(SANITIZED, reason="times nothing of C")
+def test_routers_on_a_stopwatch(tmp_path):
+    """A library with the wrong experts is told apart, and so is a case that a library cannot take."""
+    pytest.importorskip("torch")
+    path, source = tmp_path / "routers.json", tmp_path / "router.c"
+    source.write_text(ROUTER_IN_C)
+    libraries = []
+    for name, first in (("right", 0), ("shifted", 1)):
+        built = tmp_path / f"{name}.so"
+        flags = ["-O1", f"-DFIRST={first}", "-shared", "-fPIC"]
+        subprocess.run([COMPILER, *flags, source, "-o", built, "-lm"], check=True)
+        libraries += ["--library", f"{name}={built}"]
+    fake = os.path.join(ROOT, "tests", "tools", "fake_cuda.py")
+    arguments = ["--cells", "1x64,24x64,16x48", "--peers", "torch,quack", "--rounds", "1", "--json", path]
+    done = run_python([fake, "routers", *arguments, *libraries], OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(path.read_text())
+    assert len(document["cases"]) == 6
+    for case in document["cases"]:
+        figures, grouped = case["figures"], "DeepSeek" in case["label"]
+        timed = {
+            "copy",
+            "softmax_topk",
+            "auto",
+            "int32",
+            "torch",
+            *([] if case["N"] != 64 or grouped else ["QuACK"]),
+        }
+        if case["dtype"] == "float32" and not grouped:
+            timed.add("right")
+            assert figures["shifted"]["wrong"] == "wrong"
+        else:
+            assert (
+                figures["right"]["cannot"]
+                == figures["shifted"]["cannot"]
+                == "it cannot take the case: status 7"
+            )
+        assert {name for name, figure in figures.items() if "ms" in figure} == timed, case
+    again = run_python([os.path.join(BENCHMARKS, "gpu_routers.py"), "--show", path])
+    assert again.returncode == 0, again.stderr
+    assert again.stdout in done.stdout
+    assert "| shape | copy, us | auto | best of ours | torch | QuACK | right | shifted |" in again.stdout
 
 
 @pytest.mark.parametrize(("part", "wrt"), [("kl_gradient", "p"), ("kl_gradient", "q"), ("js_gradient", "q")])
