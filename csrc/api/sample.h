@@ -1,0 +1,82 @@
+/* sample.h - what a sampler takes besides its logits, and the steps that the CPU and a GPU share.
+ *
+ * Let p be the softmax of a row divided by its temperature. The tokens are in order of their
+ * logits, the largest first; of equal logits the one with the lower index comes first. Each filter
+ * keeps the first tokens of this order:
+ *
+ *     top_k    as many
+ *     top_p    the fewest that have the share top_p of the mass: of the tokens that top_k keeps, or
+ *              if `joint` of the whole row
+ *     min_p    those with p >= min_p times the largest p
+ *
+ * The first token is always kept. The draw is one of the kept tokens, each with its p over the
+ * kept ones' sum. It is the token at which the running mass passes a random number below the kept
+ * mass. A row without filters runs in the order of indices, any other row in the order of logits.
+ *
+ * A temperature of 0 takes the first token. Its log-probability is at temperature 1. A row is valid
+ * if its largest logit is finite and no logit is NaN, and if its parameters are in range:
+ * temperature >= 0 and finite, 0 <= top_p <= 1, 0 <= min_p <= 1. Any other row has index -1, and
+ * the log-probability NaN. */
+#ifndef ONS_SAMPLE_H
+#define ONS_SAMPLE_H
+
+#include "problem.h"
+#include "state.h"
+
+/* A number for each row, or one for all. */
+typedef struct {
+    const void *of_rows; /* without gaps; NULL: `number` is for all rows */
+    int64_t step;        /* 1, or 0 if of_rows has one number for all rows */
+    ons_dtype dtype;     /* of of_rows */
+    double number;
+} ons_row_real;
+typedef struct {
+    const void *of_rows;
+    int64_t step;
+    bool is_wide; /* int64, else int32 */
+    int64_t number;
+} ons_row_integer;
+
+/* What y receives: nothing, or the log-probability of the drawn token in the softmax of the row
+ * divided by its temperature, or among the kept tokens. */
+typedef enum { ONS_NO_LOGPROB, ONS_LOGPROB_UNFILTERED, ONS_LOGPROB_FILTERED } ons_sample_logprob;
+
+/* y and ONS_INDICES of the problem have one element a row, and its k is 1. */
+typedef struct ons_sample {
+    ons_row_real temperature, top_p, min_p;
+    ons_row_integer top_k, seed, offset; /* top_k below 1: off */
+    bool joint;
+    ons_sample_logprob logprob;
+    bool *valid; /* an entry for each row, in the order of the rows; NULL: not wanted */
+} ons_sample;
+
+ONS_INLINE double ons_row_real_of(const ons_row_real *all, int64_t row) {
+    if (!all->of_rows) return all->number;
+    return all->dtype == ONS_FLOAT64 ? ((const double *)all->of_rows)[row * all->step]
+                                     : (double)((const float *)all->of_rows)[row * all->step];
+}
+ONS_INLINE int64_t ons_row_integer_of(const ons_row_integer *all, int64_t row) {
+    if (!all->of_rows) return all->number;
+    return all->is_wide ? ((const int64_t *)all->of_rows)[row * all->step]
+                        : (int64_t)((const int32_t *)all->of_rows)[row * all->step];
+}
+
+/* A random number of 64 bits: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+ * 1, 2, 3", 2011) with the seed as key and (offset, row) as counter. A row with a seed of its own
+ * counts as row 0. */
+ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t row) {
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t c[4] = {(uint32_t)offset, (uint32_t)(offset >> 32), (uint32_t)row,
+                     (uint32_t)(row >> 32)};
+    for (int round = 0; round < 10; round++) {
+        const uint64_t a = (uint64_t)0xD2511F53 * c[0], b = (uint64_t)0xCD9E8D57 * c[2];
+        const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b,
+                                  (uint32_t)(a >> 32) ^ c[3] ^ key[1], (uint32_t)a};
+        for (int i = 0; i < 4; i++) c[i] = next[i];
+        key[0] += 0x9E3779B9;
+        key[1] += 0xBB67AE85;
+    }
+    return (uint64_t)c[1] << 32 | c[0];
+}
+
+#endif
