@@ -13,7 +13,8 @@
  * kept ones' sum. It is the token at which the running mass passes a random number below the kept
  * mass. A row without filters runs in the order of indices, any other row in the order of logits.
  *
- * A temperature of 0 takes the first token. Its log-probability is at temperature 1. A row is valid
+ * A temperature of 0, or too small to divide by, takes the first token. Its log-probability is at
+ * temperature 1. A row is valid
  * if its largest logit is finite and no logit is NaN, and if its parameters are in range:
  * temperature >= 0 and finite, 0 <= top_p <= 1, 0 <= min_p <= 1. Any other row has index -1, and
  * the log-probability NaN. */
@@ -60,6 +61,8 @@ ONS_INLINE int64_t ons_row_integer_of(const ons_row_integer *all, int64_t row) {
     return all->is_wide ? ((const int64_t *)all->of_rows)[row * all->step]
                         : (int64_t)((const int32_t *)all->of_rows)[row * all->step];
 }
+
+ONS_INLINE bool ons_is_greedy(double temperature) { return temperature < 1e-30; }
 
 /* A random number of 64 bits: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
  * 1, 2, 3", 2011) with the seed as key and (offset, row) as counter. A row with a seed of its own
