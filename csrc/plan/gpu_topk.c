@@ -2,6 +2,7 @@
  * chunks and blocks of a row depend on N, k, the types and the GPU. For short rows they also depend
  * on the number of rows. That changes no bits, since float32 is added up in any order. */
 #include "../api/route.h"
+#include "../api/sample.h"
 #include "../cuda/topk/shapes.h"
 #include "gpu.h"
 
@@ -220,6 +221,22 @@ static ons_status shape_route(const gpu_row *row, const ons_problem *problem, on
     return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
+/* The shape of a sampler. The workspace has the scale of each row, if it has its own temperature.
+ */
+static ons_status shape_sample(const gpu_row *row, const ons_problem *problem, ons_plan *plan) {
+    plan->width = 1;
+    plan->method = ONS_METHOD_online;
+    plan->reason = "a block reads the row several times";
+    plan->family = ONS_FAMILY_sample_in_block;
+    plan->threads = PASS_THREADS;
+    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+    plan->blocks_a_row = min_of(max_of(plan->rows, 1), 2 * row->gpu->multiprocessors);
+    if (problem->sample->temperature.of_rows)
+        plan->workspace_bytes = plan->rows * (int64_t)sizeof(double);
+    return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
+}
+
 static ons_status take(ons_method method, const char *reason, const gpu_row *row, int64_t k,
                        ons_plan *plan) {
     plan->method = method;
@@ -273,6 +290,7 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
     plan->form = ONS_ROW_FORM;
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
     if (problem->operation == ONS_OPERATION_route) return shape_route(&row, problem, plan);
+    if (problem->operation == ONS_OPERATION_sample) return shape_sample(&row, problem, plan);
     if (plan->method == ONS_METHOD_fused)
         plan->method = row.chunks <= WARP * WARP_CHUNKS                 ? ONS_METHOD_fused_warp
                        : row.chunks <= TOPK_BLOCK_THREADS * TOPK_CHUNKS ? ONS_METHOD_fused_block
