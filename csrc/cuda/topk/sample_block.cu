@@ -5,24 +5,10 @@
  *
  * Reads N 2 times without filters. Otherwise once, and for float32 up to 6 times for top_k, 4 for
  * top_p, once for min_p and 5 or more for the draw. */
-#include "../../api/sample.h"
-#include "../kernel/parts_of_rows.cuh"
 #include "../kernel/passes.cuh"
 #include "../statistic/divergence.cuh"
-#include "launch.cuh"
+#include "sample.cuh"
 #include "select.cuh"
-
-typedef unsigned long long mass_type;
-
-/* The mass of a probability. The masses of a row add up to about 2^50. */
-constexpr int MASS_BITS = 50;
-template <typename Real>
-__device__ inline mass_type mass_of(Real p) {
-    return (mass_type)((double)p * (double)(1ll << MASS_BITS));
-}
-__device__ inline double p_of_mass(mass_type mass) {
-    return (double)mass / (double)(1ll << MASS_BITS);
-}
 
 constexpr int SAMPLE_WARPS = PASS_THREADS / WARP;
 
@@ -39,20 +25,6 @@ __device__ inline void each_token(const Row &row, Visit visit) {
     });
 }
 
-__device__ inline mass_type mass_of_warp(mass_type mine) {
-#pragma unroll
-    for (int apart = WARP / 2; apart > 0; apart /= 2) mine += __shfl_xor_sync(~0u, mine, apart);
-    return mine;
-}
-/* The sum over this lane and the lanes before it. */
-__device__ inline mass_type mass_up_to_lane(mass_type mine) {
-#pragma unroll
-    for (int apart = 1; apart < WARP; apart *= 2) {
-        const mass_type before = __shfl_up_sync(~0u, mine, apart);
-        if ((int)threadIdx.x % WARP >= apart) mine += before;
-    }
-    return mine;
-}
 /* All threads of a block get the sum of their masses. */
 __device__ inline mass_type mass_of_block(mass_type mine) {
     __shared__ mass_type all;
@@ -148,37 +120,6 @@ __device__ inline uint32_t place_of_equal(const Row &row, Key key, uint32_t orde
         });
     });
     return ~last.key;
-}
-
-/* The result of a row. */
-struct drawn_token {
-    int64_t index; /* -1: not valid */
-    double p, kept;
-};
-
-/* A row's filters. */
-struct row_filters {
-    double temperature, top_p, min_p;
-    int64_t top_k;
-    bool in_range;
-
-    __device__ row_filters(const ons_sample &sample, int64_t row, int64_t N)
-        : temperature(ons_row_real_of(&sample.temperature, row)),
-          top_p(ons_row_real_of(&sample.top_p, row)),
-          min_p(ons_row_real_of(&sample.min_p, row)),
-          top_k(ons_row_integer_of(&sample.top_k, row)),
-          in_range(temperature >= 0 && isfinite(temperature) && top_p >= 0 && top_p <= 1 &&
-                   min_p >= 0 && min_p <= 1) {
-        if (top_k < 1 || top_k > N) top_k = N;
-        if (ons_is_greedy(temperature)) top_k = 1;
-    }
-};
-
-__device__ inline uint64_t random_of(const ons_sample &sample, int64_t row) {
-    const bool own_seed = sample.seed.of_rows && sample.seed.step > 0;
-    return ons_random_bits((uint64_t)ons_row_integer_of(&sample.seed, row),
-                           (uint64_t)ons_row_integer_of(&sample.offset, row),
-                           own_seed ? 0 : (uint64_t)row);
 }
 
 /* The mass of the kept tokens of a row. */
@@ -303,7 +244,7 @@ __device__ inline drawn_token draw(const topk_arguments<Rows> &args, const ons_s
     const uint64_t random = random_of(sample, number);
     mass_type kept = 0;
     uint32_t place;
-    if (filters.top_k == row.N && filters.top_p == 1 && filters.min_p == 0) {
+    if (filters.are_off(row.N)) {
         place = place_at_mass(row, random, p_of, &kept);
         Real x[1] = {element_of(args, number, place)};
         return {place, (double)p_of(x[0]), p_of_mass(kept)};
@@ -329,65 +270,23 @@ __device__ inline drawn_token draw(const topk_arguments<Rows> &args, const ons_s
 template <typename Rows>
 __global__ void __launch_bounds__(PASS_THREADS)
     sample_block_kernel(const __grid_constant__ topk_arguments<Rows> args,
-                        const __grid_constant__ ons_sample sample) {
-    await_earlier_work(args.launch.next_may_start);
+                        const __grid_constant__ ons_sample sample, const bool *goes_on) {
+    await_earlier_work(true);
 #pragma unroll 1
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+        if (goes_on && !goes_on[row]) continue;
         const drawn_token drawn = draw(args, sample, row);
-        if (threadIdx.x == 0) {
-            char *const index = results_of(args, args.indices, ONS_INDICES, row);
-            if (args.indices.dtype == ONS_INT64)
-                *(int64_t *)index = drawn.index;
-            else
-                *(int32_t *)index = (int32_t)drawn.index;
-            if (sample.valid) sample.valid[row] = drawn.index >= 0;
-            const double of_all = sample.logprob == ONS_LOGPROB_FILTERED ? drawn.kept : 1;
-            if (sample.logprob != ONS_NO_LOGPROB)
-                write_as(results_of(args, args.values, ONS_Y, row), args.values.dtype,
-                         drawn.index < 0 ? arithmetic<double>::nan() : log(drawn.p / of_all));
-        }
+        if (threadIdx.x == 0) write_drawn(args, sample, row, drawn);
         __syncthreads();
     }
 }
 
-/* The scale of each row: 1 over its temperature. */
-__global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
-    scales_kernel(const __grid_constant__ problem_arguments args,
-                  const __grid_constant__ ons_sample sample, double *scales) {
-    await_earlier_work(true);
-    for_each_row(args, [&](int64_t row) {
-        const row_filters filters(sample, row, args.N);
-        scales[row] =
-            !filters.in_range || ons_is_greedy(filters.temperature) ? 1 : 1 / filters.temperature;
-    });
-}
-
-ons_status launch_sample_in_block(const launch_request &request) {
-    const ons_plan *plan = request.plan;
-    const ons_sample &sample = *request.problem->sample;
-    ons_problem problem = *request.problem;
-    const launch_request own = {&problem, plan, request.workspace, request.facts};
-    const double temperature = sample.temperature.number;
-    if (!sample.temperature.of_rows) {
-        problem.scale_by = ons_is_greedy(temperature) ? 1 : 1 / temperature;
-    } else {
-        ons_operand &scale = problem.operand[ONS_SCALE];
-        scale = {(char *)request.workspace, ONS_FLOAT64, {}};
-        int64_t step = sizeof(double);
-        for (int dim = problem.dims - 2; dim >= 0; dim--) {
-            scale.stride[dim] = step;
-            step *= problem.extent[dim];
-        }
-        if (!request.facts) {
-            const ons_status status =
-                launch_thread_a_row(request, scales_kernel, sample, (double *)request.workspace);
-            if (status != ONS_OK) return status;
-        }
-    }
+ons_status launch_sample_block(const launch_request &request, const ons_sample &sample,
+                               const bool *goes_on, int64_t blocks) {
     auto launch_with = [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
-        return launch(own, {plan->blocks_a_row, plan->threads}, sample_block_kernel<Rows>,
-                      arguments, sample);
+        return launch(request, {blocks, PASS_THREADS}, sample_block_kernel<Rows>, arguments, sample,
+                      goes_on);
     };
-    return with_general_topk_rows(own, 1, launch_with);
+    return with_general_topk_rows(request, 1, launch_with);
 }
