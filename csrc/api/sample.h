@@ -21,6 +21,8 @@
 #ifndef ONS_SAMPLE_H
 #define ONS_SAMPLE_H
 
+#include <math.h>
+
 #include "problem.h"
 #include "state.h"
 
@@ -117,6 +119,12 @@ ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t row
 
 /* What the probabilities of a row amount to in fixed point, about. */
 #define ONS_WHOLE_MASS 0x1p50
+
+/* The mass that has the share top_p of `mass`. Probabilities are rounded, so a little less counts:
+ * then half of some equal tokens have the share 0.5. */
+ONS_INLINE double ons_share_of_mass(double top_p, double mass, bool in_double) {
+    return ceil(top_p * mass * (1 - (in_double ? 0x1p-40 : 0x1p-22)));
+}
 
 /* A random number below `mass`: the high 64 bits of their product. */
 ONS_INLINE uint64_t ons_mass_below(uint64_t random, uint64_t mass) {

@@ -110,7 +110,9 @@ static bool draw_from_list(const sampling *of, const row_filters *filters, const
     if (filters->top_p < 1) {
         uint64_t mass = 0;
         for (int64_t i = 0; i < (of_k ? count : list->count); i++) mass += mass_at(of, list, i);
-        enough = ceil(filters->top_p * (of_k || list->count == N ? (double)mass : ONS_WHOLE_MASS));
+        enough = ons_share_of_mass(filters->top_p,
+                                   of_k || list->count == N ? (double)mass : ONS_WHOLE_MASS,
+                                   of->plan->compute == ONS_FLOAT64);
     }
     uint64_t kept = 0;
     int64_t tokens = 0;

@@ -44,7 +44,9 @@ __device__ inline drawn_token draw_from_list(const token_lists<Real> &lists,
         mass_type all = 0;
         for (int i = lane; i < (of_k ? count : lists.length); i += WARP) all += mass_of(p[i]);
         all = mass_of_warp(all);
-        enough = ceil(filters.top_p * (of_k || lists.length == N ? (double)all : ONS_WHOLE_MASS));
+        enough = ons_share_of_mass(filters.top_p,
+                                   of_k || lists.length == N ? (double)all : ONS_WHOLE_MASS,
+                                   sizeof(Real) == sizeof(double));
     }
     const double least = filters.min_p * (double)p[0];
     /* visit(i, p, the mass up to this token, and before it) until it returns false in a lane */

@@ -179,6 +179,7 @@ class ordered_tokens {
     }
 
     __device__ mass_type mass(Real x) const { return mass_of(p_of(x)); }
+    __device__ static bool in_double() { return sizeof(Real) == sizeof(double); }
     __device__ mass_type all() const {
         mass_type mine = 0;
         for (int i = threadIdx.x; i < RANGES; i += blockDim.x) mine += masses().mass(i);
@@ -296,7 +297,8 @@ __device__ inline mass_type kept_mass(const Tokens &tokens, const row_filters &f
     const mass_type of_k = filters.top_k < N ? tokens.of_first((mass_type)filters.top_k) : all;
     mass_type end = of_k;
     if (filters.top_p < 1) {
-        const double wanted = ceil(filters.top_p * (double)(joint ? all : of_k));
+        const double wanted =
+            ons_share_of_mass(filters.top_p, (double)(joint ? all : of_k), tokens.in_double());
         end = min(end, tokens.of_mass(max((mass_type)wanted, mass_type(1))));
     }
     if (filters.min_p > 0) end = min(end, tokens.of_likely(filters.min_p * largest));
