@@ -154,7 +154,7 @@ def draws_of(
     x = rows_of(logits, axis)
     allowed = None if where is None else rows_of(np.broadcast_to(where, logits.shape), axis)
     # A row with a seed of its own counts as row 0.
-    row = np.arange(len(x)) if np.ndim(seed) == 0 else 0
+    row = np.arange(len(x)) if np.size(seed) == 1 else 0
     u = random_numbers(np.ravel(seed), np.ravel(offset), row)
     joint = filter_apply_order == "joint"
     return expected(x, np.broadcast_to(u, len(x)), joint=joint, allowed=allowed, **filters)
@@ -235,10 +235,10 @@ def logits_of(rng: Any, kind: str, shape: Any, dtype: Any) -> Any:
 
 
 def parameter(rng: Any, shape: Any, dtypes: Any, some: Any) -> Any:
-    """A number, or an array with a number for each row."""
+    """A number, or an array with a number for each row, or for all rows."""
     if rng.random() < 0.5:
         return rng.choice(some).item()
-    return rng.choice(some, shape).astype(rng.choice(dtypes))
+    return np.asarray(rng.choice(some, shape if rng.random() < 0.9 else ()), rng.choice(dtypes))
 
 
 def random_case(seed: int, rows: int = 0) -> tuple[Any, dict[str, Any]]:
