@@ -1,4 +1,4 @@
-"""sample on the CPU: tokens, log-probabilities and validity by the definition, and the shares of many draws."""
+"""sample on the CPU: tokens, log-probabilities and validity by the definition, and shares of many draws."""
 
 from __future__ import annotations
 

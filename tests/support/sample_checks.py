@@ -1,5 +1,5 @@
-"""sample by its definition (csrc/api/sample.h) in float64, for all rows at once, and which tokens a result may
-have."""
+"""sample by its definition (csrc/api/sample.h) in float64, for all rows at once, and which tokens a result
+may have."""
 
 from __future__ import annotations
 
