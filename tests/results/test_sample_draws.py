@@ -159,10 +159,10 @@ def is_likely(tokens: np.ndarray, share: np.ndarray) -> bool:
     assert len(counts) == len(share) and not counts[share == 0].any()
     wanted = share * len(tokens)
     common = wanted >= 10
-    counts, wanted = (
-        np.append(each[common], [each[~common].sum()][: wanted[~common].sum() >= 10])
-        for each in (counts, wanted)
-    )
+    if wanted[~common].sum() >= 10:
+        counts, wanted = (np.append(each[common], each[~common].sum()) for each in (counts, wanted))
+    else:
+        counts, wanted = counts[common], wanted[common]
     statistic = ((counts - wanted) ** 2 / wanted).sum()
     return bool(stats.chi2.sf(statistic, max(len(wanted) - 1, 1)) > 1e-4)
 

@@ -271,7 +271,7 @@ def random_case(seed: int, rows: int = 0) -> tuple[Any, dict[str, Any]]:
     else:
         terms["seed"] += int(rng.integers(2**30)) * (terms["seed"] < 2**60)
     if rng.random() < 0.6:
-        terms["top_k"] = parameter(rng, batch, integers, [-1, 0, 1, 2, 5, 50, 300, N - 1, N, N + 1])
+        terms["top_k"] = parameter(rng, batch, integers, [0, 1, 2, 5, 50, 300, N - 1, N, N + 1])
     if rng.random() < 0.6:
         terms["top_p"] = parameter(rng, batch, reals, [0.0, 0.01, 0.3, 0.5, 0.9, 0.99, 1.0])
     if rng.random() < 0.4:
