@@ -63,6 +63,40 @@ ONS_INLINE int64_t ons_row_integer_of(const ons_row_integer *all, int64_t row) {
 }
 
 ONS_INLINE bool ons_is_greedy(double temperature) { return temperature < 1e-30; }
+/* What logits are multiplied by. */
+ONS_INLINE double ons_sample_scale(double temperature) {
+    return ons_is_greedy(temperature) ? 1 : 1 / temperature;
+}
+
+/* Whether a filter may end before the tokens that top_k keeps. */
+ONS_INLINE bool ons_sample_cuts_mass(const ons_sample *sample) {
+    return sample->top_p.of_rows || sample->top_p.number < 1 || sample->min_p.of_rows ||
+           sample->min_p.number > 0;
+}
+/* Whether all filters of all rows end among the first k tokens. */
+ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int64_t k) {
+    const bool greedy = !sample->temperature.of_rows && ons_is_greedy(sample->temperature.number);
+    const int64_t top_k = sample->top_k.number;
+    return greedy || (!sample->top_k.of_rows && top_k >= 1 && top_k < N && top_k <= k);
+}
+/* The tokens of a row that a GPU lists first; 0: none. */
+ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
+    enum { FIRST = 256, MOST = 1024 };
+    const int64_t top_k = sample->top_k.number, first = FIRST < N ? FIRST : N;
+    if (ons_sample_ends_in_list(sample, N, 1)) return 1;
+    if (ons_sample_ends_in_list(sample, N, MOST)) return top_k;
+    if (sample->top_k.of_rows) return first;
+    const bool needs_all_k = top_k >= 1 && top_k < N && !sample->joint &&
+                             (sample->top_p.of_rows || sample->top_p.number < 1);
+    return ons_sample_cuts_mass(sample) && !needs_all_k ? first : 0;
+}
+/* Bytes for the scales of all rows, for lists of k tokens, and for a mark of each row. */
+ONS_INLINE int64_t ons_sample_workspace(int64_t rows, int64_t k, int64_t number_bytes) {
+    enum { TOGETHER = 16 };
+    const int64_t bytes = rows * (int64_t)(sizeof(double) + sizeof(bool)) +
+                          rows * k * (number_bytes + (int64_t)sizeof(int32_t));
+    return (bytes + TOGETHER - 1) / TOGETHER * TOGETHER;
+}
 
 /* A random number of 64 bits: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
  * 1, 2, 3", 2011) with the seed as key and (offset, row) as counter. A row with a seed of its own

@@ -253,8 +253,7 @@ static void sample_piece(sampling *of, int64_t row, int64_t rows, row_filters *f
     bool any_without = false;
     for (int64_t i = 0; i < rows; i++) {
         filters[i] = filters_of(of, row + i);
-        const bool divides = filters[i].in_range && !ons_is_greedy(filters[i].temperature);
-        scale[i] = divides ? 1 / filters[i].temperature : 1;
+        scale[i] = filters[i].in_range ? ons_sample_scale(filters[i].temperature) : 1;
         if (!filters[i].in_range) continue;
         const bool filtered = has_filters(of, &filters[i]);
         const int64_t tokens = filtered ? first_list(of, &filters[i]) : 0;
