@@ -86,7 +86,7 @@ def test_small_rows(logits: np.ndarray, data: Any) -> None:
         "seed": data.draw(st.integers(0, 2**64 - 1)),
         "offset": data.draw(st.integers(0, 2**63 - 1)),
         "temperature": data.draw(st.sampled_from([0.0, 1.0]) | st.floats(0.125, 100)),
-        "top_k": data.draw(st.integers(-1, 10)),
+        "top_k": data.draw(st.integers(0, 10)),
         "top_p": data.draw(share),
         "min_p": data.draw(share),
         "where": data.draw(st.none() | npst.arrays(np.bool_, logits.shape)),
@@ -100,7 +100,7 @@ def test_small_rows(logits: np.ndarray, data: Any) -> None:
 def test_a_search_finds_wrong_tokens_and_logprobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another token in one row of a call is found, and so are log-probabilities that are a little off."""
     right = search(10**4, 0, "cpu")
-    assert right["rows"] == 10**4 and right["cases"] == 20 and right["wrong"] == []
+    assert right["rows"] == 10**4 and right["cases"] == 100 and right["wrong"] == []
     sample = ons.sample
 
     def with_another_token(logits: np.ndarray, **terms: Any) -> Any:
@@ -116,7 +116,7 @@ def test_a_search_finds_wrong_tokens_and_logprobs(monkeypatch: pytest.MonkeyPatc
         wide = found[1].dtype == np.float64
         return found[0], found[1] - (1e-10 if wide else 1e-4), *found[2:]
 
-    for spoiled, least in ((with_another_token, 18), (with_other_logprobs, 10)):
+    for spoiled, least in ((with_another_token, 90), (with_other_logprobs, 50)):
         monkeypatch.setattr(ons, "sample", spoiled)
         assert len(search(10**4, 0, "cpu")["wrong"]) >= least
 
@@ -354,10 +354,12 @@ def test_top_k_keeps_exactly_k() -> None:
 def test_filters_that_keep_all_are_as_none(terms: dict[str, Any]) -> None:
     logits = np.random.default_rng(2).standard_normal((99, 60)).astype(np.float32)
     tokens = ons.sample(logits, seed=1, **terms)
-    for k in (-(2**31), -1, 0, 60, 61, 2**31 - 1, 2**62):
+    for k in (0, 60, 61, 2**31 - 1, 2**62):
         assert (ons.sample(logits, seed=1, top_k=k, **terms) == tokens).all(), k
-    many = np.array([-1, 0, 60, 61] * 25)[:99]
-    assert (ons.sample(logits, seed=1, top_k=many, **terms) == tokens).all()
+    for dtype in (np.int32, np.int64):
+        few, many = np.iinfo(dtype).min, np.iinfo(dtype).max
+        mixed = np.resize(np.array([few, -1, 0, 60, 61, many], dtype), 99)
+        assert (ons.sample(logits, seed=1, top_k=mixed, **terms) == tokens).all()
 
 
 def test_filters_beyond_the_first_list() -> None:
@@ -472,12 +474,13 @@ def test_16_bits_are_as_their_float32(dtype: np.dtype, terms: dict[str, Any]) ->
     assert (found[0] == wide[0]).all() and same_bits(found[1], wide[1])
 
 
-@pytest.mark.parametrize("temperature", [1e-29, 1e-10, 1e-3, 1e3, 1e10, 1e30])
-@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
 @pytest.mark.parametrize("terms", [{}, {"top_k": 5}, {"top_p": 0.9}], ids=str)
+@pytest.mark.parametrize(
+    ("temperature", "size"),
+    [(1e-29, 1e-30), (1e-29, 1.0), (1e-7, 1e30), (1e-3, 1.0), (1e30, 1e-30), (1e38, 1.0), (1e300, 1e30)],
+)
 def test_logits_and_temperatures_of_any_size(temperature: float, size: float, terms: dict[str, Any]) -> None:
-    """A row is valid at any temperature. If the temperature is far below the logits' differences, the row is
-    greedy."""
+    """If the temperature is far below the logits' differences, the row is greedy."""
     logits = (size * np.random.default_rng(7).standard_normal((40, 30))).astype(np.float32)
     tokens, valid = ons.sample(logits, seed=1, temperature=temperature, return_valid=True, **terms)
     assert valid.all() and (tokens >= 0).all()

@@ -20,7 +20,7 @@ from sample_checks import check_sample, random_case
 
 import onsoftmax as ons
 
-ROWS_A_CASE = 500
+ROWS_A_CASE = 100
 
 
 def sampled(logits: Any, terms: dict[str, Any], device: str) -> Any:
