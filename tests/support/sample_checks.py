@@ -185,7 +185,7 @@ def check_sample(logits: Any, found: Any, **terms: Any) -> int:
         """All rows must be good. Shows the first other one."""
         if not good.all():
             at = int(np.argmin(good))
-            parts = [draws.valid, draws.order, draws.first, draws.rank, draws.last, draws.kept, *shown]
+            parts = [draws.valid, draws.first, draws.rank, draws.last, draws.kept, *shown]
             raise AssertionError(f"row {at}: token {tokens[at]}, {[each[at] for each in parts]}")
 
     require((tokens >= 0) == draws.valid)
