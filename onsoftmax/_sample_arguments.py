@@ -57,13 +57,15 @@ def number_of(name: str, value: Any) -> Any:
     if not is_number:
         return None
     lowest, highest, expected = _RANGES[name]
-    if not lowest <= value <= highest:
-        raise ValueError(f"{name} is {value!r}: expected {expected}")
+    plain = value.item() if isinstance(value, np.generic) else value
+    if not lowest <= plain <= highest:
+        raise ValueError(f"{name} is {plain!r}: expected {expected}")
     if not of_ints:
-        return float(value)
-    if value < 2**63:
-        return index(value)
-    return 2**63 - 1 if name == "top_k" else index(value) - 2**64
+        return float(plain)
+    whole = plain if isinstance(plain, int) else index(plain)  # index would fix the value of a symbolic int
+    if whole < 2**63:
+        return whole
+    return 2**63 - 1 if name == "top_k" else whole - 2**64
 
 
 def wanted(found: tuple[Any, Any, Any], return_logprob: Any, return_valid: bool) -> Any:
