@@ -256,6 +256,28 @@ def test_with_one_seed_the_number_of_a_row_counts() -> None:
     assert ons.sample(logits[0, 0, 0], seed=3) == tokens[0, 0, 0]
 
 
+@pytest.mark.parametrize(("dtype", "step"), [(np.float32, 1e-6), (np.float64, 1e-12)])
+def test_a_random_number_has_all_its_digits(dtype: type, step: float) -> None:
+    """The first of two tokens has a mass just above and just below the random number."""
+    seeds = np.arange(400)
+    u = sample_checks.random_numbers(seeds, 7, 0)
+    for side in (1, -1):
+        first = u + side * step
+        logits = np.log(np.stack([first, 1 - first], -1)).astype(dtype)
+        of_rounded = oracle.softmax(logits)[:, 0]
+        clear = abs(of_rounded - u) > step / 4
+        assert clear.mean() > 0.9
+        wanted = np.where(of_rounded > u, 0, 1)
+        for terms, is_sorted in (
+            ({}, first > 0),
+            ({"min_p": 1e-9}, first > 0.5),
+            ({"top_p": 1 - 1e-15}, u > 0.5),
+        ):
+            rows = clear & is_sorted & (u > 0.01) & (u < 0.99)
+            tokens = ons.sample(logits[rows], seed=seeds[rows], offset=7, **terms)
+            assert (tokens == wanted[rows]).all(), terms
+
+
 def test_seeds_and_offsets_have_64_bits() -> None:
     logits = np.zeros((50, 1000))
     numbers = [0, 1, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1]
