@@ -81,10 +81,9 @@ ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int
 }
 /* The tokens of a row that a GPU lists first; 0: none. */
 ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
-    enum { FIRST = 256, MOST = 1024 };
-    const int64_t top_k = sample->top_k.number, first = FIRST < N ? FIRST : N;
+    const int64_t most = 1024, top_k = sample->top_k.number, first = N < 256 ? N : 256;
     if (ons_sample_ends_in_list(sample, N, 1)) return 1;
-    if (ons_sample_ends_in_list(sample, N, MOST)) return top_k;
+    if (ons_sample_ends_in_list(sample, N, most)) return top_k;
     if (sample->top_k.of_rows) return first;
     const bool needs_all_k = top_k >= 1 && top_k < N && !sample->joint &&
                              (sample->top_p.of_rows || sample->top_p.number < 1);
