@@ -266,7 +266,7 @@ def without_memory(seed):
         lambda: ons.kl_divergence_with_grad(x, x),
         lambda: ons.js_divergence(x, x, where=x > 0),
         lambda: ons.route(x, 3, groups=4, top_groups=2),
-        lambda: ons.sample(x, seed=1, top_k=[3], return_valid=True),
+        lambda: ons.sample(x, temperature=x[:, 0] ** 2, top_p=0.5, seed=0, return_valid=True),
         lambda: ons.plan(x),
     ]
     call = rng.choice(calls)
