@@ -115,4 +115,16 @@ ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t row
     return (uint64_t)c[1] << 32 | c[0];
 }
 
+/* What the probabilities of a row amount to in fixed point, about. */
+#define ONS_WHOLE_MASS 0x1p50
+
+/* A random number below `mass`: the high 64 bits of their product. */
+ONS_INLINE uint64_t ons_mass_below(uint64_t random, uint64_t mass) {
+    const uint64_t low = (uint32_t)random, high = random >> 32, mass_low = (uint32_t)mass,
+                   mass_high = mass >> 32;
+    const uint64_t middle = high * mass_low + (low * mass_low >> 32);
+    const uint64_t other = low * mass_high + (uint32_t)middle;
+    return high * mass_high + (middle >> 32) + (other >> 32);
+}
+
 #endif

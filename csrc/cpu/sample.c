@@ -82,48 +82,49 @@ static double p_at(const sampling *of, const void *array, int64_t i) {
                                             : (double)((const float *)array)[i];
 }
 
-/* A random number from 0 up to 1. */
-static double random_of(const sampling *of, int64_t row) {
+static uint64_t random_of(const sampling *of, int64_t row) {
     const ons_sample *sample = of->sample;
     const bool own_seed = sample->seed.of_rows && sample->seed.step > 0;
-    const uint64_t bits = ons_random_bits((uint64_t)ons_row_integer_of(&sample->seed, row),
-                                          (uint64_t)ons_row_integer_of(&sample->offset, row),
-                                          own_seed ? 0 : (uint64_t)row);
-    return (double)(bits >> 11) * 0x1p-53;
+    return ons_random_bits((uint64_t)ons_row_integer_of(&sample->seed, row),
+                           (uint64_t)ons_row_integer_of(&sample->offset, row),
+                           own_seed ? 0 : (uint64_t)row);
 }
 
 /* ------- A row with filters ------- */
 
+/* The mass of a token: its probability in fixed point. Sums of masses have no rounding error. */
+static uint64_t mass_at(const sampling *of, const token_list *list, int64_t i) {
+    return (uint64_t)(p_at(of, list->p, i) * ONS_WHOLE_MASS);
+}
+
 /* Draws from a list. Returns false if the filters end after it. */
 static bool draw_from_list(const sampling *of, const row_filters *filters, const token_list *list,
                            int64_t row, drawn_token *to) {
+    const int64_t N = of->plan->N;
     const double largest = p_at(of, list->p, 0);
     *to = NOT_VALID;
     if (!(largest > 0)) return true;
     const int64_t count = list->count < filters->top_k ? list->count : filters->top_k;
-    double mass = 1;
-    if (!of->sample->joint && filters->top_k < of->plan->N) {
-        mass = 0;
-        for (int64_t i = 0; i < count; i++) mass += p_at(of, list->p, i);
+    const bool of_k = !of->sample->joint && filters->top_k < N;
+    double enough = INFINITY;
+    if (filters->top_p < 1) {
+        uint64_t mass = 0;
+        for (int64_t i = 0; i < (of_k ? count : list->count); i++) mass += mass_at(of, list, i);
+        enough = ceil(filters->top_p * (of_k || list->count == N ? (double)mass : ONS_WHOLE_MASS));
     }
-    const double enough = filters->top_p < 1 ? filters->top_p * mass : INFINITY;
-    double kept = 0;
+    uint64_t kept = 0;
     int64_t tokens = 0;
-    for (; tokens < count && (tokens == 0 || kept < enough); tokens++) {
-        const double p = p_at(of, list->p, tokens);
-        if (p < filters->min_p * largest) break;
-        kept += p;
+    for (; tokens < count && (tokens == 0 || (double)kept < enough); tokens++) {
+        if (p_at(of, list->p, tokens) < filters->min_p * largest) break;
+        kept += mass_at(of, list, tokens);
     }
-    if (tokens == list->count && tokens < filters->top_k && kept < enough) return false;
-    const double at = random_of(of, row) * kept;
-    double passed = 0;
+    if (tokens == list->count && tokens < filters->top_k && (double)kept < enough) return false;
+    const uint64_t at = ons_mass_below(random_of(of, row), kept);
     int64_t token = 0;
-    for (int64_t i = 0; i < tokens && passed <= at; i++) {
-        const double p = p_at(of, list->p, i);
-        if (p > 0) token = i;
-        passed += p;
-    }
-    *to = (drawn_token){list->index[token], p_at(of, list->p, token), kept};
+    for (uint64_t passed = mass_at(of, list, 0); passed <= at; passed += mass_at(of, list, token))
+        token++;
+    *to =
+        (drawn_token){list->index[token], p_at(of, list->p, token), (double)kept / ONS_WHOLE_MASS};
     return true;
 }
 
@@ -155,7 +156,7 @@ static drawn_token draw_from_all(const sampling *of, const void *p, int64_t row)
     double all = 0;
     for (int64_t begin = 0; begin < N; begin += BLOCK) all += mass_of_block(of, p, begin);
     if (!(all > 0)) return NOT_VALID;
-    const double at = random_of(of, row) * all;
+    const double at = (double)(random_of(of, row) >> 11) * 0x1p-53 * all;
     double passed = 0;
     int64_t token = -1;
     for (int64_t begin = 0; begin < N && passed <= at; begin += BLOCK) {

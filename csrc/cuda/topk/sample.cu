@@ -42,9 +42,9 @@ __device__ inline drawn_token draw_from_list(const token_lists<Real> &lists,
     double enough = arithmetic<double>::infinity();
     if (cuts_mass) {
         mass_type all = 0;
-        for (int i = lane; of_k && i < count; i += WARP) all += mass_of(p[i]);
-        all = of_k ? mass_of_warp(all) : mass_type(1) << MASS_BITS;
-        enough = ceil(filters.top_p * (double)all);
+        for (int i = lane; i < (of_k ? count : lists.length); i += WARP) all += mass_of(p[i]);
+        all = mass_of_warp(all);
+        enough = ceil(filters.top_p * (of_k || lists.length == N ? (double)all : ONS_WHOLE_MASS));
     }
     const double least = filters.min_p * (double)p[0];
     /* visit(i, p, the mass up to this token, and before it) until it returns false in a lane */
@@ -69,7 +69,7 @@ __device__ inline drawn_token draw_from_list(const token_lists<Real> &lists,
     });
     *ends = __any_sync(~0u, *ends || (double)kept >= enough);
     if (!*ends) return {-1, 0, 0};
-    const mass_type at = __umul64hi(random_of(sample, row), kept);
+    const mass_type at = ons_mass_below(random_of(sample, row), kept);
     int token = 0;
     walk([&](int i, Real, mass_type upto, mass_type) {
         const unsigned passed = __ballot_sync(~0u, upto > at);

@@ -8,15 +8,11 @@
 
 typedef unsigned long long mass_type;
 
-/* The mass of a probability. The masses of a row add up to about 2^50. */
-constexpr int MASS_BITS = 50;
 template <typename Real>
 __device__ inline mass_type mass_of(Real p) {
-    return (mass_type)((double)p * (double)(1ll << MASS_BITS));
+    return (mass_type)((double)p * ONS_WHOLE_MASS);
 }
-__device__ inline double p_of_mass(mass_type mass) {
-    return (double)mass / (double)(1ll << MASS_BITS);
-}
+__device__ inline double p_of_mass(mass_type mass) { return (double)mass / ONS_WHOLE_MASS; }
 
 __device__ inline mass_type mass_of_warp(mass_type mine) {
 #pragma unroll
