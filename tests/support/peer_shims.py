@@ -3,10 +3,10 @@
 python tests/support/peer_shims.py PEER CHECKOUT [pytest's arguments]
 python tests/support/peer_shims.py PEER
 
-PEER is liger, quack, transformer-engine, flash-attention or flashinfer. The first form runs the peer's test
-files from a checkout. Stand-ins for the peer's modules call onsoftmax. UNWANTED says which tests do not run,
-and why. Without a GPU, the tests run on the CPU, from a copy with "cpu" in place of "cuda". The second form
-prints the files that the checkout needs."""
+PEER is liger, quack, transformer-engine, flash-attention, flashinfer or vllm. The first form runs the peer's
+test files from a checkout. Stand-ins for the peer's modules call onsoftmax. UNWANTED says which tests do not
+run, and why. Without a GPU, the tests run on the CPU, from a copy with "cpu" in place of "cuda". The second
+form prints the files that the checkout needs."""
 
 import __future__
 
@@ -230,6 +230,11 @@ def flashinfer_sampling():
     )
 
 
+def vllm_sample(logits, k, p, generators):
+    assert not generators
+    return flashinfer_from_logits(logits, top_k=0 if k is None else k, top_p=1.0 if p is None else p)
+
+
 # ---------------------------------------------------------------- the peers' modules
 
 # The stand-in of a module takes the terms first, and then the tensors: it is partial(partial, function).
@@ -307,12 +312,39 @@ def modules_of_flashinfer(checkout):
     return {"flashinfer": {"sampling": flashinfer_sampling()}}
 
 
+def modules_of_vllm(checkout):
+    native = taken(
+        checkout / "vllm/v1/sample/ops/topk_topp_sampler.py", "apply_top_k_top_p_pytorch", "random_sample",
+        "empty_exponential_noise_like", "sample_with_exponential_noise", torch=torch,
+    )  # fmt: skip
+    native |= {"apply_top_k_top_p": native["apply_top_k_top_p_pytorch"], "flashinfer_sample": vllm_sample}
+    platform = SimpleNamespace(
+        device_type=DEVICE,
+        is_cuda=lambda: True,
+        is_rocm=lambda: False,
+        get_device_capability=lambda: (9, 0),
+        num_compute_units=lambda device: 100,
+    )
+    backend = SimpleNamespace(supports_compute_capability=lambda capability: True)
+    return {
+        "flashinfer": {},
+        "tests.utils": {"large_gpu_mark": lambda min_gb: lambda test: test},
+        "vllm.platforms": {"current_platform": platform},
+        "vllm.triton_utils": {"HAS_TRITON": False},
+        "vllm.utils.torch_utils": {"set_random_seed": torch.manual_seed},
+        "vllm.v1.attention.backends.flashinfer": {"FlashInferBackend": backend},
+        "vllm.v1.sample.ops.topk_topp_sampler": native,
+        "vllm.v1.sample.sampler": {"Sampler": None},
+    }
+
+
 MODULES = {
     "liger": modules_of_liger,
     "quack": modules_of_quack,
     "transformer-engine": modules_of_transformer_engine,
     "flash-attention": modules_of_flash,
     "flashinfer": modules_of_flashinfer,
+    "vllm": modules_of_vllm,
 }
 FILES = {
     "liger": [
@@ -327,6 +359,7 @@ FILES = {
     "transformer-engine": ["tests/pytorch/test_parallel_cross_entropy.py"],
     "flash-attention": ["tests/losses/test_cross_entropy.py"],
     "flashinfer": ["tests/utils/test_sampling.py"],
+    "vllm": ["tests/v1/sample/test_topk_topp_sampler.py"],
 }
 HELPERS = {  # the shim takes functions from these files
     "liger": ["test/utils.py"],
@@ -334,6 +367,7 @@ HELPERS = {  # the shim takes functions from these files
     "transformer-engine": ["tests/pytorch/utils.py"],
     "flash-attention": [],
     "flashinfer": [],
+    "vllm": ["vllm/v1/sample/ops/topk_topp_sampler.py"],
 }
 
 # ---------------------------------------------------------------- the tests that do not run
@@ -390,6 +424,14 @@ UNWANTED = {
         "5000000 draws from long rows": lambda name, p: name.endswith("freq") and p["vocab_size"] > 111,
         "long rows on the CPU": lambda name, p: DEVICE == "cpu" and p["vocab_size"] > 111,
     },
+    "vllm": {
+        "vLLM's choice between samplers": lambda name, p: any(
+            part in name for part in ("_fp64_", "rocm", "fallback")
+        ),
+        "all logits after a filter": lambda name, p: (
+            not name.endswith(("handles_pathological_logits", "matches_theoretical"))
+        ),
+    },
 }
 
 
@@ -430,7 +472,8 @@ def run(peer, checkout, *arguments):
         vars(sys.modules[name]).update(members)
     if DEVICE == "cpu":  # the tests ask for the GPU's architecture, and wait for the GPU
         torch.cuda.get_device_capability = lambda *device: (9, 0)
-        torch.cuda.synchronize = lambda: None
+        torch.cuda.synchronize = torch.accelerator.synchronize = lambda: None
+        torch.accelerator.current_device_index = lambda: 0
         torch.nn.functional.cross_entropy = exact_cross_entropy
     with tempfile.TemporaryDirectory() as folder:
         for name in FILES[peer]:

@@ -177,6 +177,7 @@ def test_flashinfer():
         ):
             kept = kept_by(*function(given, k[rows], 0.5, filter_apply_order="joint", **terms))
             assert kept == [min(half[0], 3), min(half[1], 5)]
+    assert kept_by(peer_shims.vllm_sample(x[rows], k[rows], None, {}).long(), rows != 1) == [3, 5]
     generators = [torch.Generator().manual_seed(seed) for seed in (1, 1, 2)]
     one, again, other = (
         sampling.sampling_from_logits(x[:1].expand(99, -1), generator=each) for each in generators
