@@ -120,6 +120,11 @@ ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t row
 /* What the probabilities of a row amount to in fixed point, about. */
 #define ONS_WHOLE_MASS 0x1p50
 
+/* The probability of all kept tokens, from the probability of the drawn one and both masses. */
+ONS_INLINE double ons_kept_probability(double p, uint64_t mass, uint64_t kept) {
+    return kept == mass ? p : (double)kept / ONS_WHOLE_MASS;
+}
+
 /* The mass that has the share top_p of `mass`. Probabilities are rounded, so a little less counts:
  * then half of some equal tokens have the share 0.5. */
 ONS_INLINE double ons_share_of_mass(double top_p, double mass, bool in_double) {

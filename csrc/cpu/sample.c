@@ -125,8 +125,9 @@ static bool draw_from_list(const sampling *of, const row_filters *filters, const
     int64_t token = 0;
     for (uint64_t passed = mass_at(of, list, 0); passed <= at; passed += mass_at(of, list, token))
         token++;
-    *to =
-        (drawn_token){list->index[token], p_at(of, list->p, token), (double)kept / ONS_WHOLE_MASS};
+    const double p = p_at(of, list->p, token);
+    *to = (drawn_token){list->index[token], p,
+                        ons_kept_probability(p, mass_at(of, list, token), kept)};
     return true;
 }
 

@@ -78,7 +78,7 @@ __device__ inline drawn_token draw_from_list(const token_lists<Real> &lists,
         if (passed) token = __shfl_sync(~0u, i, __ffs((int)passed) - 1);
         return !passed;
     });
-    return {lists.index[row * lists.length + token], (double)p[token], p_of_mass(kept)};
+    return drawn_of(lists.index[row * lists.length + token], p[token], kept);
 }
 
 template <typename Rows>

@@ -12,8 +12,6 @@ template <typename Real>
 __device__ inline mass_type mass_of(Real p) {
     return (mass_type)((double)p * ONS_WHOLE_MASS);
 }
-__device__ inline double p_of_mass(mass_type mass) { return (double)mass / ONS_WHOLE_MASS; }
-
 __device__ inline mass_type mass_of_warp(mass_type mine) {
 #pragma unroll
     for (int apart = WARP / 2; apart > 0; apart /= 2) mine += __shfl_xor_sync(~0u, mine, apart);
@@ -33,6 +31,12 @@ struct drawn_token {
     int64_t index; /* -1: not valid */
     double p, kept;
 };
+
+/* The result from the drawn token and the mass of the kept ones. */
+template <typename Real>
+__device__ inline drawn_token drawn_of(int64_t index, Real p, mass_type kept) {
+    return {index, (double)p, ons_kept_probability((double)p, mass_of(p), kept)};
+}
 
 /* A row's filters. */
 struct row_filters {

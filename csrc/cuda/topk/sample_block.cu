@@ -393,7 +393,7 @@ __device__ inline drawn_token draw(const topk_arguments<Rows> &args, const ons_s
     if (filters.are_off(row.N)) {
         place = place_at_mass(row, random, p_of, &kept);
         Real x[1] = {element_of(args, number, place)};
-        return {place, (double)p_of(x[0]), p_of_mass(kept)};
+        return drawn_of(place, p_of(x[0]), kept);
     }
     Key key = key_of(total.m);
     if (filters.top_k == 1) {
@@ -406,7 +406,7 @@ __device__ inline drawn_token draw(const topk_arguments<Rows> &args, const ons_s
         kept = kept_mass(tokens, filters, sample.joint, row.N, (double)p_of(total.m));
         place = tokens.at_mass(ons_mass_below(random, kept), &key);
     }
-    return {place, (double)p_of(number_of(key)), p_of_mass(kept)};
+    return drawn_of(place, p_of(number_of(key)), kept);
 }
 
 template <typename Rows>
