@@ -206,6 +206,9 @@ def check_sample(logits: Any, found: Any, **terms: Any) -> int:
         logprob = logprob.reshape(-1)
         lowest, highest = logprobs_of(draws, rank, return_logprob == "filtered")
         error = LOGPROB_ERROR[compute.name] * (1 + np.abs(lowest))
+        if return_logprob == "filtered":  # each kept mass is rounded to 2^-50
+            share = draws.masses()[:, 0] / draws.running[:, -1]
+            error += 2.0**-50 * draws.kept.max(-1) / np.where(draws.valid, share, 1.0)
         with np.errstate(invalid="ignore"):
             good = (lowest - error <= logprob) & (logprob <= highest + error)
         require(np.where(draws.valid, good, np.isnan(logprob)), logprob, lowest, highest)
