@@ -11,7 +11,6 @@ from support import DTYPES, lay_out
 
 # The share of the kept mass that a boundary between two tokens, or the end of a filter, may move by.
 NEAR = {"float32": 1e-5, "float64": 1e-9}
-MASS_ERROR = 2.0**-50  # of a kept token, as a share of the row's mass
 # The error of a log-probability, relative to 1 plus its size.
 LOGPROB_ERROR = {"float32": 2e-6, "float64": 1e-12}
 GREEDY = 1e-30  # a temperature below this takes the first token
@@ -207,9 +206,9 @@ def check_sample(logits: Any, found: Any, **terms: Any) -> int:
         logprob = logprob.reshape(-1)
         lowest, highest = logprobs_of(draws, rank, return_logprob == "filtered")
         error = LOGPROB_ERROR[compute.name] * (1 + np.abs(lowest))
-        if return_logprob == "filtered":
-            most = draws.kept[:, 2]
-            error += MASS_ERROR * most * draws.running[:, -1] / draws.masses()[:, 0]
+        if return_logprob == "filtered":  # each kept mass is rounded to 2^-50
+            share = draws.masses()[:, 0] / draws.running[:, -1]
+            error += 2.0**-50 * draws.kept.max(-1) / np.where(draws.valid, share, 1.0)
         with np.errstate(invalid="ignore"):
             good = (lowest - error <= logprob) & (logprob <= highest + error)
         require(np.where(draws.valid, good, np.isnan(logprob)), logprob, lowest, highest)
