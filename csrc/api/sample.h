@@ -81,6 +81,11 @@ ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int
     const int64_t top_k = sample->top_k.number;
     return greedy || (!sample->top_k.of_rows && top_k >= 1 && top_k < N && top_k <= k);
 }
+/* Whether no filter can exclude a token of any row. */
+ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
+    const int64_t top_k = sample->top_k.number;
+    return !sample->top_k.of_rows && (top_k < 1 || top_k >= N) && !ons_sample_cuts_mass(sample);
+}
 /* The tokens of a row that a GPU lists first; 0: none. */
 ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
     const int64_t most = 1024, top_k = sample->top_k.number, first = N < 256 ? N : 256;
@@ -91,9 +96,13 @@ ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
                              (sample->top_p.of_rows || sample->top_p.number < 1);
     return ons_sample_cuts_mass(sample) && !needs_all_k ? first : 0;
 }
-/* Bytes for the scales of all rows, for lists of k tokens, and for a mark of each row. */
-ONS_INLINE int64_t ons_sample_workspace(int64_t rows, int64_t k, int64_t number_bytes) {
-    enum { TOGETHER = 16 };
+/* Bytes for the scales of all rows, for lists of k tokens, and for a mark of each row. Without
+ * filters: for the pairs of parts of all rows. */
+ONS_INLINE int64_t ons_sample_workspace(const ons_sample *sample, int64_t rows, int64_t N,
+                                        int64_t k, int64_t number_bytes) {
+    enum { TOGETHER = 16, LEAST_PART = 2048 };
+    const int64_t parts = (N + LEAST_PART - 1) / LEAST_PART;
+    if (ons_sample_takes_all(sample, N)) return rows * parts * 2 * (int64_t)sizeof(double);
     const int64_t bytes = rows * (int64_t)(sizeof(double) + sizeof(bool)) +
                           rows * k * (number_bytes + (int64_t)sizeof(int32_t));
     return (bytes + TOGETHER - 1) / TOGETHER * TOGETHER;

@@ -12,8 +12,10 @@
 /* Elements of a part of a row in split. Parts are longer if there would be too many. */
 enum { PART = 1 << 14, MAX_PARTS = 256 };
 
-static bool has_scale(const ons_sample *sample) {
-    return sample->temperature.of_rows || ons_sample_scale(sample->temperature.number) != 1;
+/* Whether kernels that know no scale would need one. */
+static bool has_scale(const ons_sample *sample, int64_t N) {
+    return sample && !ons_sample_takes_all(sample, N) &&
+           (sample->temperature.of_rows || ons_sample_scale(sample->temperature.number) != 1);
 }
 
 /* Rows without gaps that need no change, in the arithmetic of their own type. */
@@ -22,7 +24,7 @@ static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *p
     const int last = problem->dims - 1;
     return (x->dtype == ONS_FLOAT64) == (plan->compute == ONS_FLOAT64) && problem->dims <= 2 &&
            !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
-           problem->scale_by == 1.0 && !(problem->sample && has_scale(problem->sample)) &&
+           problem->scale_by == 1.0 && !has_scale(problem->sample, plan->N) &&
            (problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype));
 }
 
@@ -226,10 +228,12 @@ static ons_status shape_route(const gpu_row *row, const ons_problem *problem, on
 }
 
 /* The shape of a sampler that lists no tokens. */
-static ons_status shape_sample(const gpu_row *row, ons_plan *plan) {
+static ons_status shape_sample(const gpu_row *row, const ons_sample *sample, ons_plan *plan) {
     plan->width = 1;
     plan->method = ONS_METHOD_online;
-    plan->reason = "a block reads the row several times";
+    plan->reason = ons_sample_takes_all(sample, plan->N)
+                       ? "one read, a part of a row for each block"
+                       : "a block reads the row several times";
     plan->family = ONS_FAMILY_topk_large;
     plan->threads = PASS_THREADS;
     plan->elements_a_thread = TILE_CHUNKS * row->chunk;
@@ -290,7 +294,7 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
     plan->form = ONS_ROW_FORM;
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
     if (problem->operation == ONS_OPERATION_route) return shape_route(&row, problem, plan);
-    if (problem->sample && k == 0) return shape_sample(&row, plan);
+    if (problem->sample && k == 0) return shape_sample(&row, problem->sample, plan);
     if (plan->method == ONS_METHOD_fused)
         plan->method = row.chunks <= WARP * WARP_CHUNKS                 ? ONS_METHOD_fused_warp
                        : row.chunks <= TOPK_BLOCK_THREADS * TOPK_CHUNKS ? ONS_METHOD_fused_block
@@ -349,9 +353,9 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     const int64_t chunk = 16 / ons_dtype_size(plan->compute);
     if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
     if (sample)
-        plan->workspace_bytes =
-            ceil_div(plan->workspace_bytes, 16) * 16 +
-            ons_sample_workspace(plan->rows, plan->k, ons_dtype_size(plan->compute));
+        plan->workspace_bytes = ceil_div(plan->workspace_bytes, 16) * 16 +
+                                ons_sample_workspace(sample, plan->rows, plan->N, plan->k,
+                                                     ons_dtype_size(plan->compute));
     plan->on_chip_bytes = min_of(plan->tile, ceil_div(max_of(plan->N, 1), chunk) * chunk) *
                           ons_dtype_size(plan->compute);
     return status;

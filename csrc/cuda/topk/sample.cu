@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
 template <typename Real>
 struct token_lists {
     const Real *p;
-    const int32_t *index;
+    const uint32_t *index;
     int length;
     bool *goes_on; /* a row whose filters do not end in its list; null if all end there */
 };
@@ -100,16 +100,17 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 struct sample_workspace {
     double *scales;
     char *p;
-    int32_t *index;
+    uint32_t *index;
     bool *goes_on;
 
     sample_workspace(const launch_request &request) {
         const ons_plan *plan = request.plan;
         const int64_t rows = plan->rows, size = ons_dtype_size(plan->compute);
-        scales = (double *)((char *)request.workspace + plan->workspace_bytes -
-                            ons_sample_workspace(rows, plan->k, size));
+        scales =
+            (double *)((char *)request.workspace + plan->workspace_bytes -
+                       ons_sample_workspace(request.problem->sample, rows, plan->N, plan->k, size));
         p = (char *)(scales + rows);
-        index = (int32_t *)(p + rows * plan->k * size);
+        index = (uint32_t *)(p + rows * plan->k * size);
         goes_on = (bool *)(index + rows * plan->k);
     }
 };
@@ -118,6 +119,8 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
     const ons_plan *plan = request.plan;
     const ons_sample &sample = *request.problem->sample;
     const sample_workspace space(request);
+    if (ons_sample_takes_all(&sample, plan->N))
+        return launch_sample_all(request, sample, space.scales);
     ons_problem problem = *request.problem;
     const launch_request own = {&problem, plan, request.workspace, request.facts};
     const int64_t rows = plan->rows, k = plan->k;

@@ -80,6 +80,10 @@ __device__ inline void write_drawn(const topk_arguments<Rows> &args, const ons_s
              drawn.index < 0 ? arithmetic<double>::nan() : log(drawn.p / of_all));
 }
 
+/* sample_all.cu: samples rows without filters. */
+ons_status launch_sample_all(const launch_request &request, const ons_sample &sample,
+                             void *workspace);
+
 /* sample_block.cu: samples the rows that go on; all rows if `goes_on` is null. */
 ons_status launch_sample_block(const launch_request &request, const ons_sample &sample,
                                const bool *goes_on, int64_t blocks);
