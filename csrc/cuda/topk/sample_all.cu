@@ -7,7 +7,7 @@
 #include <climits>
 
 #include "../kernel/launch_rows.cuh"
-#include "../statistic/divergence.cuh"
+#include "route_weights.cuh"
 #include "sample.cuh"
 
 constexpr int PART_THREADS = 256, PART_WARPS = PART_THREADS / WARP, PART_CHUNKS = TILE_CHUNKS;
@@ -51,9 +51,9 @@ struct part_of_tokens {
 
     /* Replaces x by e^(x - m), if m is finite. */
     __device__ void exponentiate() {
-        const softmax_of<Real> relative(state<Real>{m, 1});
 #pragma unroll
-        for (int e = 0; e < PART_CHUNKS * V; e++) x[e] = relative(x[e]);
+        for (int e = 0; e < PART_CHUNKS * V; e++)
+            x[e] = x[e] > -arithmetic<Real>::infinity() ? exponential_of(x[e] - m) : 0;
     }
     /* The sum of chunk k. */
     __device__ double of_chunk(int k) const {
