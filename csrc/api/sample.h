@@ -81,10 +81,11 @@ ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int
     const int64_t top_k = sample->top_k.number;
     return greedy || (!sample->top_k.of_rows && top_k >= 1 && top_k < N && top_k <= k);
 }
-/* Whether no filter can exclude a token of any row. */
+/* Whether no filter can exclude a token of any row, and not all rows are greedy. */
 ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
     const int64_t top_k = sample->top_k.number;
-    return !sample->top_k.of_rows && (top_k < 1 || top_k >= N) && !ons_sample_cuts_mass(sample);
+    return !sample->top_k.of_rows && (top_k < 1 || top_k >= N) && !ons_sample_cuts_mass(sample) &&
+           !ons_sample_ends_in_list(sample, N, 1);
 }
 /* The tokens of a row that a GPU lists first; 0: none. */
 ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
