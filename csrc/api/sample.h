@@ -65,6 +65,9 @@ ONS_INLINE int64_t ons_row_integer_of(const ons_row_integer *all, int64_t row) {
 }
 
 ONS_INLINE bool ons_is_greedy(double temperature) { return temperature < 1e-30; }
+/* The most tokens that a GPU lists. */
+#define ONS_SAMPLE_LIST 1024
+
 /* What logits are multiplied by. */
 ONS_INLINE double ons_sample_scale(double temperature) {
     return ons_is_greedy(temperature) ? 1 : 1 / temperature;
@@ -89,13 +92,20 @@ ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
 }
 /* The tokens of a row that a GPU lists first; 0: none. */
 ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
-    const int64_t most = 1024, top_k = sample->top_k.number, first = N < 256 ? N : 256;
+    const int64_t top_k = sample->top_k.number, first = N < 256 ? N : 256;
     if (ons_sample_ends_in_list(sample, N, 1)) return 1;
-    if (ons_sample_ends_in_list(sample, N, most)) return top_k;
+    if (ons_sample_ends_in_list(sample, N, ONS_SAMPLE_LIST)) return top_k;
     if (sample->top_k.of_rows) return first;
     const bool needs_all_k = top_k >= 1 && top_k < N && !sample->joint &&
                              (sample->top_p.of_rows || sample->top_p.number < 1);
     return ons_sample_cuts_mass(sample) && !needs_all_k ? first : 0;
+}
+/* Whether the list of a row has all that the draw needs. Then d of the row is not found, so the
+ * temperature matters for the listed tokens alone. */
+ONS_INLINE bool ons_sample_knows_no_d(const ons_sample *sample, int64_t N) {
+    const bool whole = sample->joint && (sample->top_p.of_rows || sample->top_p.number < 1);
+    return ons_sample_ends_in_list(sample, N, ONS_SAMPLE_LIST) && !whole &&
+           sample->logprob != ONS_LOGPROB_UNFILTERED;
 }
 /* Bytes for the scales of all rows, for lists of k tokens, and for a mark of each row. Without
  * filters: for the pairs of parts of all rows. */

@@ -14,7 +14,7 @@ enum { PART = 1 << 14, MAX_PARTS = 256 };
 
 /* Whether kernels that know no scale would need one. */
 static bool has_scale(const ons_sample *sample, int64_t N) {
-    return sample && !ons_sample_takes_all(sample, N) &&
+    return sample && !ons_sample_takes_all(sample, N) && !ons_sample_knows_no_d(sample, N) &&
            (sample->temperature.of_rows || ons_sample_scale(sample->temperature.number) != 1);
 }
 

@@ -19,11 +19,29 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
 /* The first tokens of each row. */
 template <typename Real>
 struct token_lists {
-    const Real *p;
+    Real *p;
     const uint32_t *index;
     int length;
+    bool finds_p;  /* from the logits, relative to the largest; then p is not known yet */
     bool *goes_on; /* a row whose filters do not end in its list; null if all end there */
 };
+
+/* The probabilities of a row's listed tokens, relative to the largest. A warp must call it. */
+template <typename Rows, typename Real = typename Rows::Real>
+__device__ inline void find_probabilities(const topk_arguments<Rows> &args,
+                                          const token_lists<Real> &lists, double temperature,
+                                          int64_t row) {
+    const int64_t begin = row * lists.length;
+    auto logit = [&](int i) {
+        Real x[1] = {element_of(args, row, lists.index[begin + i])};
+        scale_all(x, ons_sample_scale(temperature));
+        return (double)x[0];
+    };
+    const double m = logit(0);
+    for (int i = threadIdx.x % WARP; i < lists.length; i += WARP)
+        lists.p[begin + i] = (Real)exp(logit(i) - m);
+    __syncwarp();
+}
 
 /* The token that a warp draws from the list of a row. Sets *ends if the filters end in it. */
 template <typename Real>
@@ -89,6 +107,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     await_earlier_work(true);
     const int64_t row = (int64_t)blockIdx.x * (WARP_ROW_THREADS / WARP) + warp_of_block();
     if (row >= args.rows) return;
+    if (lists.finds_p)
+        find_probabilities(args, lists, ons_row_real_of(&sample.temperature, row), row);
     bool ends;
     const drawn_token drawn = draw_from_list(lists, sample, row, args.N, &ends);
     if (threadIdx.x % WARP != 0) return;
@@ -125,7 +145,9 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
     const launch_request own = {&problem, plan, request.workspace, request.facts};
     const int64_t rows = plan->rows, k = plan->k;
     ons_status status = ONS_OK;
-    if (!sample.temperature.of_rows) {
+    if (ons_sample_knows_no_d(&sample, plan->N)) {
+        /* the scale comes later */
+    } else if (!sample.temperature.of_rows) {
         problem.scale_by = ons_sample_scale(sample.temperature.number);
     } else {
         ons_operand &scale = problem.operand[ONS_SCALE];
@@ -166,7 +188,8 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
         auto launch_with = [&](auto of_rows, const auto &arguments) {
             using Rows = typename decltype(of_rows)::Rows;
             using Real = typename Rows::Real;
-            const token_lists<Real> lists = {(const Real *)space.p, space.index, (int)k, goes_on};
+            const token_lists<Real> lists = {(Real *)space.p, space.index, (int)k,
+                                             ons_sample_knows_no_d(&sample, plan->N), goes_on};
             return launch(own, {(rows + ROWS - 1) / ROWS, WARP_ROW_THREADS}, sample_kernel<Rows>,
                           arguments, sample, lists);
         };
