@@ -1,8 +1,9 @@
 /* sample.h - what a sampler takes besides its logits, and the steps that the CPU and a GPU share.
  *
  * Let p be the softmax of a row divided by its temperature. The tokens are in order of their
- * logits, the largest first; of equal logits the one with the lower index comes first. Each filter
- * keeps the first tokens of this order:
+ * logits, the largest first; of equal logits the one with the lower index comes first. Logits that
+ * the division makes equal may be in either order. Each filter keeps the first tokens of this
+ * order:
  *
  *     top_k    as many
  *     top_p    the fewest that have the share top_p of the mass: of the tokens that top_k keeps, or

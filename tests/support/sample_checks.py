@@ -167,9 +167,10 @@ def logprobs_of(draws: Draws, rank: Any, filtered: bool) -> tuple[Any, Any]:
     return scaled - np.log(mass[:, 2]), scaled - np.log(mass[:, 0])
 
 
-def check_sample(logits: Any, found: Any, **terms: Any) -> int:
+def check_sample(logits: Any, found: Any, *, by_logits: bool = False, **terms: Any) -> int:
     """Compares a result of sample for NumPy arrays with the definition. Returns the number of rows whose
-    random number is so near a boundary that rounding may change the token."""
+    random number is so near a boundary that rounding may change the token. by_logits: the order is by logits,
+    so logits that the temperature makes equal may change places, as on a GPU."""
     return_logprob, return_valid = terms.pop("return_logprob", False), terms.pop("return_valid", False)
     for name in ("num_threads", "method"):
         terms.pop(name, None)
@@ -198,7 +199,10 @@ def check_sample(logits: Any, found: Any, **terms: Any) -> int:
         return 0
     rank = np.argmax(draws.order == tokens[:, None], -1)
     scaled = np.take_along_axis(draws.scaled, rank[:, None], -1)[:, 0]
-    require(~draws.valid | ((draws.first <= rank) & (rank <= draws.last) & (scaled > -np.inf)), rank)
+    right = (draws.first <= rank) & (rank <= draws.last)
+    if by_logits:
+        right |= scaled == np.take_along_axis(draws.scaled, draws.rank[:, None], -1)[:, 0]
+    require(~draws.valid | (right & (scaled > -np.inf)), rank)
     if return_logprob:
         logprob = np.asarray(others.pop())
         compute = oracle.compute_type(logits.dtype)

@@ -47,7 +47,7 @@ def search(rows: int, seed: int, device: str) -> dict[str, Any]:
     while done < rows:
         logits, terms = random_case(seed + cases, ROWS_A_CASE)
         try:
-            near += check_sample(logits, sampled(logits, terms, device), **terms)
+            near += check_sample(logits, sampled(logits, terms, device), by_logits=device != "cpu", **terms)
         except AssertionError as error:
             wrong.append(f"seed {seed + cases}: {logits.dtype} {logits.shape} {terms}: {error}")
         done, cases = done + len(logits), cases + 1
