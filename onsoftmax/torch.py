@@ -48,6 +48,7 @@ try:
     )
     from ._torch.linear import LinearCrossEntropyLoss, linear_cross_entropy
     from ._torch.losses import can_be_in_place, in_place
+    from ._torch.samplers import top_k_top_p_sampling_from_logits, vllm_forward_native
 except (ImportError, AttributeError) as error:
     raise ImportError(f"onsoftmax.torch needs torch 2.5 or later: this is {torch.__version__}") from error
 
@@ -68,7 +69,7 @@ __all__ = [
 ]
 __all__ += ["cross_entropy", "cross_entropy_with_grad", "softmax_backward", "softmax_topk"]
 __all__ += ["js_divergence", "js_divergence_with_grad", "kl_divergence", "kl_divergence_with_grad", "route"]
-__all__ += ["sample"]
+__all__ += ["sample", "top_k_top_p_sampling_from_logits", "vllm_forward_native"]
 
 
 def _of_rows(

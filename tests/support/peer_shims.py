@@ -26,7 +26,7 @@ import pytest
 import torch
 
 import onsoftmax as ons
-from onsoftmax.torch import CrossEntropyLoss, linear_cross_entropy
+from onsoftmax.torch import CrossEntropyLoss, linear_cross_entropy, vllm_forward_native
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -231,8 +231,7 @@ def flashinfer_sampling():
 
 
 def vllm_sample(logits, k, p, generators):
-    assert not generators
-    return flashinfer_from_logits(logits, top_k=0 if k is None else k, top_p=1.0 if p is None else p)
+    return vllm_forward_native(None, logits, generators, k, p)[0]
 
 
 # ---------------------------------------------------------------- the peers' modules
