@@ -15,10 +15,11 @@
  * mass. A row without filters runs in the order of indices, any other row in the order of logits.
  *
  * A temperature of 0, or too small to divide by, takes the first token. Its log-probability is at
- * temperature 1. A row is valid
- * if its largest logit is finite and no logit is NaN, and if its parameters are in range:
- * temperature >= 0 and finite, 0 <= top_p <= 1, 0 <= min_p <= 1. Any other row has index -1, and
- * the log-probability NaN. */
+ * temperature 1.
+ *
+ * A row is valid if its largest logit is finite and no logit is NaN, and if its parameters are in
+ * range: temperature >= 0 and finite, 0 <= top_p <= 1, 0 <= min_p <= 1. Any other row has index -1,
+ * and the log-probability NaN. */
 #ifndef ONS_SAMPLE_H
 #define ONS_SAMPLE_H
 
@@ -66,58 +67,31 @@ ONS_INLINE int64_t ons_row_integer_of(const ons_row_integer *all, int64_t row) {
 }
 
 ONS_INLINE bool ons_is_greedy(double temperature) { return temperature < 1e-30; }
-/* The most tokens that a GPU lists. */
-#define ONS_SAMPLE_LIST 1024
 
 /* What logits are multiplied by. */
 ONS_INLINE double ons_sample_scale(double temperature) {
     return ons_is_greedy(temperature) ? 1 : 1 / temperature;
 }
 
-/* Whether a filter may end before the tokens that top_k keeps. */
-ONS_INLINE bool ons_sample_cuts_mass(const ons_sample *sample) {
-    return sample->top_p.of_rows || sample->top_p.number < 1 || sample->min_p.of_rows ||
-           sample->min_p.number > 0;
+/* The parameters of one row. */
+typedef struct {
+    double temperature, top_p, min_p;
+    int64_t top_k; /* N: off */
+    bool in_range;
+} ons_row_filters;
+
+ONS_INLINE ons_row_filters ons_filters_of(const ons_sample *sample, int64_t row, int64_t N) {
+    const int64_t k = ons_row_integer_of(&sample->top_k, row);
+    ons_row_filters of = {ons_row_real_of(&sample->temperature, row),
+                          ons_row_real_of(&sample->top_p, row),
+                          ons_row_real_of(&sample->min_p, row), k < 1 || k > N ? N : k, true};
+    of.in_range = of.temperature >= 0 && isfinite(of.temperature) && of.top_p >= 0 &&
+                  of.top_p <= 1 && of.min_p >= 0 && of.min_p <= 1;
+    if (ons_is_greedy(of.temperature)) of.top_k = 1;
+    return of;
 }
-/* Whether all filters of all rows end among the first k tokens. */
-ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int64_t k) {
-    const bool greedy = !sample->temperature.of_rows && ons_is_greedy(sample->temperature.number);
-    const int64_t top_k = sample->top_k.number;
-    return greedy || (!sample->top_k.of_rows && top_k >= 1 && top_k < N && top_k <= k);
-}
-/* Whether no filter can exclude a token of any row, and not all rows are greedy. */
-ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
-    const int64_t top_k = sample->top_k.number;
-    return !sample->top_k.of_rows && (top_k < 1 || top_k >= N) && !ons_sample_cuts_mass(sample) &&
-           !ons_sample_ends_in_list(sample, N, 1);
-}
-/* The tokens of a row that a GPU lists first; 0: none. */
-ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
-    const int64_t top_k = sample->top_k.number, first = N < 256 ? N : 256;
-    if (ons_sample_ends_in_list(sample, N, 1)) return 1;
-    if (ons_sample_ends_in_list(sample, N, ONS_SAMPLE_LIST)) return top_k;
-    if (sample->top_k.of_rows) return first;
-    const bool needs_all_k = top_k >= 1 && top_k < N && !sample->joint &&
-                             (sample->top_p.of_rows || sample->top_p.number < 1);
-    return ons_sample_cuts_mass(sample) && !needs_all_k ? first : 0;
-}
-/* Whether the list of a row has all that the draw needs. Then d of the row is not found, so the
- * temperature matters for the listed tokens alone. */
-ONS_INLINE bool ons_sample_knows_no_d(const ons_sample *sample, int64_t N) {
-    const bool whole = sample->joint && (sample->top_p.of_rows || sample->top_p.number < 1);
-    return ons_sample_ends_in_list(sample, N, ONS_SAMPLE_LIST) && !whole &&
-           sample->logprob != ONS_LOGPROB_UNFILTERED;
-}
-/* Bytes for the scales of all rows, for lists of k tokens, and for a mark of each row. Without
- * filters: for the pairs of parts of all rows. */
-ONS_INLINE int64_t ons_sample_workspace(const ons_sample *sample, int64_t rows, int64_t N,
-                                        int64_t k, int64_t number_bytes) {
-    enum { TOGETHER = 16, LEAST_PART = 2048 };
-    const int64_t parts = (N + LEAST_PART - 1) / LEAST_PART;
-    if (ons_sample_takes_all(sample, N)) return rows * parts * 2 * (int64_t)sizeof(double);
-    const int64_t bytes = rows * (int64_t)(sizeof(double) + sizeof(bool)) +
-                          rows * k * (number_bytes + (int64_t)sizeof(int32_t));
-    return (bytes + TOGETHER - 1) / TOGETHER * TOGETHER;
+ONS_INLINE bool ons_filters_are_off(const ons_row_filters *filters, int64_t N) {
+    return filters->top_k == N && filters->top_p == 1 && filters->min_p == 0;
 }
 
 /* A random number of 64 bits: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
@@ -138,13 +112,18 @@ ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t row
     return (uint64_t)c[1] << 32 | c[0];
 }
 
-/* What the probabilities of a row amount to in fixed point, about. */
-#define ONS_WHOLE_MASS 0x1p50
-
-/* The probability of all kept tokens, from the probability of the drawn one and both masses. */
-ONS_INLINE double ons_kept_probability(double p, uint64_t mass, uint64_t kept) {
-    return kept == mass ? p : (double)kept / ONS_WHOLE_MASS;
+/* The random number of a row. */
+ONS_INLINE uint64_t ons_random_of_row(const ons_sample *sample, int64_t row) {
+    const bool own_seed = sample->seed.of_rows && sample->seed.step > 0;
+    return ons_random_bits((uint64_t)ons_row_integer_of(&sample->seed, row),
+                           (uint64_t)ons_row_integer_of(&sample->offset, row),
+                           own_seed ? 0 : (uint64_t)row);
 }
+
+/* The mass of a token is its probability in fixed point, so sums of masses have no rounding error.
+ * The masses of a row add up to about this number. */
+#define ONS_WHOLE_MASS 0x1p50
+ONS_INLINE uint64_t ons_mass_of(double p) { return (uint64_t)(p * ONS_WHOLE_MASS); }
 
 /* The mass that has the share top_p of `mass`. Probabilities are rounded, so a little less counts:
  * then half of some equal tokens have the share 0.5. */
@@ -159,6 +138,23 @@ ONS_INLINE uint64_t ons_mass_below(uint64_t random, uint64_t mass) {
     const uint64_t middle = high * mass_low + (low * mass_low >> 32);
     const uint64_t other = low * mass_high + (uint32_t)middle;
     return high * mass_high + (middle >> 32) + (other >> 32);
+}
+
+/* The result of a row: its token, the token's probability, and the sum of all kept tokens'
+ * probabilities. */
+typedef struct {
+    int64_t index; /* -1: the row is not valid */
+    double p, kept;
+} ons_drawn_token;
+
+ONS_INLINE ons_drawn_token ons_drawn_of(int64_t index, double p, uint64_t kept) {
+    const ons_drawn_token drawn = {index, p,
+                                   kept == ons_mass_of(p) ? p : (double)kept / ONS_WHOLE_MASS};
+    return drawn;
+}
+ONS_INLINE double ons_drawn_logprob(const ons_sample *sample, const ons_drawn_token *drawn) {
+    if (drawn->index < 0) return (double)NAN;
+    return log(drawn->p / (sample->logprob == ONS_LOGPROB_FILTERED ? drawn->kept : 1));
 }
 
 #endif

@@ -2,7 +2,7 @@
  * chunks and blocks of a row depend on N, k, the types and the GPU. For short rows they also depend
  * on the number of rows. That changes no bits, since float32 is added up in any order. */
 #include "../api/route.h"
-#include "../api/sample.h"
+#include "../cuda/topk/sample_list.h"
 #include "../cuda/topk/shapes.h"
 #include "gpu.h"
 

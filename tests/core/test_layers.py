@@ -27,6 +27,7 @@ MAY_INCLUDE = {
         "api",
         "cpu/cpu.h",
         "cuda/cuda.h",
+        "cuda/topk/sample_list.h",
         "cuda/topk/shapes.h",
         "cuda/kernels.def",
     },

@@ -35,7 +35,7 @@ import onsoftmax as ons
     ],
 )
 def test_philox_gives_the_known_answers(counter: list[int], key: list[int], wanted: str) -> None:
-    """The answers are those of Random123, the authors' library."""
+    """Philox gives the known answers of Random123, its authors' library."""
     assert " ".join(f"{word:08x}" for word in philox(counter, key)) == wanted
 
 
@@ -350,7 +350,7 @@ def test_top_p_keeps_the_fewest_that_reach_the_share(dtype: type) -> None:
             terms: dict[str, Any] = {"seed": 8, "top_p": top_p, "return_logprob": "filtered"}
             tokens, logprob = ons.sample(logits, **terms)
             assert tokens.max() == kept - 1 and np.allclose(logprob, -np.log(kept), atol=1e-6)
-            # of those that top_k keeps, and of the whole row
+            # the share of the tokens that top_k keeps, and the share of the whole row
             half = {**terms, "top_k": N // 2}
             first = ons.sample(logits, **half)[0]
             assert first.max() == max(int(np.ceil(top_p * (N // 2))), 1) - 1
@@ -533,3 +533,13 @@ def test_the_kinds_of_random_calls() -> None:
             ("threads", "num_threads" in terms),
         }
     assert len(seen) == 2 * 10 + len(DTYPES), seen
+
+
+def test_logits_that_the_temperature_makes_equal() -> None:
+    """They are in the order of their indices, also if top_p ends after a row's first 256 tokens."""
+    ulps = np.arange(700, dtype=np.int32) % 5
+    row = (np.float32(3.0).view(np.int32) + ulps).view(np.float32)
+    logits = np.tile(row, (300, 1))
+    assert len(np.unique(row)) == 5 and len(np.unique(row * np.float32(0.1))) < 5
+    terms: dict[str, Any] = {"temperature": 10.0, "top_p": 0.7, "seed": 2}
+    check_sample(logits, ons.sample(logits, **terms), **terms)

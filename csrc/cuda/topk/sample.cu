@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
                   const __grid_constant__ ons_sample sample, double *scales) {
     await_earlier_work(true);
     for_each_row(args, [&](int64_t row) {
-        const row_filters filters(sample, row, args.N);
+        const ons_row_filters filters = ons_filters_of(&sample, row, args.N);
         scales[row] = filters.in_range ? ons_sample_scale(filters.temperature) : 1;
     });
 }
@@ -45,22 +45,23 @@ __device__ inline void find_probabilities(const topk_arguments<Rows> &args,
 
 /* The token that a warp draws from the list of a row. Sets *ends if the filters end in it. */
 template <typename Real>
-__device__ inline drawn_token draw_from_list(const token_lists<Real> &lists,
-                                             const ons_sample &sample, int64_t row, int64_t N,
-                                             bool *ends) {
-    const row_filters filters(sample, row, N);
+__device__ inline ons_drawn_token draw_from_list(const token_lists<Real> &lists,
+                                                 const ons_sample &sample, int64_t row, int64_t N,
+                                                 bool *ends) {
+    const ons_row_filters filters = ons_filters_of(&sample, row, N);
     const Real *const p = lists.p + row * lists.length;
     const int lane = threadIdx.x % WARP;
     const bool cuts_mass = filters.top_p < 1, of_k = !sample.joint && filters.top_k < N;
     *ends = true;
     if (!filters.in_range || !(p[0] > 0)) return {-1, 0, 0};
-    *ends = filters.top_k <= lists.length && !(lists.goes_on && filters.are_off(N));
+    *ends = filters.top_k <= lists.length && !(lists.goes_on && ons_filters_are_off(&filters, N));
     if (!*ends && (!(cuts_mass || filters.min_p > 0) || (cuts_mass && of_k))) return {-1, 0, 0};
     const int count = (int)min(filters.top_k, (int64_t)lists.length);
     double enough = arithmetic<double>::infinity();
     if (cuts_mass) {
         mass_type all = 0;
-        for (int i = lane; i < (of_k ? count : lists.length); i += WARP) all += mass_of(p[i]);
+        for (int i = lane; i < (of_k ? count : lists.length); i += WARP)
+            all += ons_mass_of((double)p[i]);
         all = mass_of_warp(all);
         enough = ons_share_of_mass(filters.top_p,
                                    of_k || lists.length == N ? (double)all : ONS_WHOLE_MASS,
@@ -73,7 +74,8 @@ __device__ inline drawn_token draw_from_list(const token_lists<Real> &lists,
         for (int begin = 0; begin < count; begin += WARP) {
             const int i = begin + lane;
             const Real own = i < count ? p[i] : 0;
-            const mass_type mass = mass_of(own), upto = before + mass_up_to_lane(mass);
+            const mass_type mass = ons_mass_of((double)own),
+                            upto = before + sum_up_to_lane<WARP>(mass, lane);
             if (!__all_sync(~0u, visit(i, own, upto, upto - mass))) return;
             before = __shfl_sync(~0u, upto, WARP - 1);
         }
@@ -89,14 +91,14 @@ __device__ inline drawn_token draw_from_list(const token_lists<Real> &lists,
     });
     *ends = __any_sync(~0u, *ends || (double)kept >= enough);
     if (!*ends) return {-1, 0, 0};
-    const mass_type at = ons_mass_below(random_of(sample, row), kept);
+    const mass_type at = ons_mass_below(ons_random_of_row(&sample, row), kept);
     int token = 0;
     walk([&](int i, Real, mass_type upto, mass_type) {
         const unsigned passed = __ballot_sync(~0u, upto > at);
         if (passed) token = __shfl_sync(~0u, i, __ffs((int)passed) - 1);
         return !passed;
     });
-    return drawn_of(lists.index[row * lists.length + token], p[token], kept);
+    return ons_drawn_of(lists.index[row * lists.length + token], (double)p[token], kept);
 }
 
 template <typename Rows>
@@ -110,7 +112,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (lists.finds_p)
         find_probabilities(args, lists, ons_row_real_of(&sample.temperature, row), row);
     bool ends;
-    const drawn_token drawn = draw_from_list(lists, sample, row, args.N, &ends);
+    const ons_drawn_token drawn = draw_from_list(lists, sample, row, args.N, &ends);
     if (threadIdx.x % WARP != 0) return;
     if (lists.goes_on) lists.goes_on[row] = !ends;
     if (ends) write_drawn(args, sample, row, drawn);
@@ -135,6 +137,22 @@ struct sample_workspace {
     }
 };
 
+/* Makes an operand of rows of n elements, side by side from `data` on; n is 0 for one number a row.
+ */
+static void place_rows(ons_problem *problem, ons_role role, void *data, ons_dtype dtype,
+                       int64_t n) {
+    const int along = problem->dims - 1;
+    int64_t step = ons_dtype_size(dtype);
+    ons_operand &operand = problem->operand[role];
+    operand = {(char *)data, dtype, {}};
+    operand.stride[along] = n > 0 ? step : 0;
+    step *= n > 0 ? n : 1;
+    for (int dim = along - 1; dim >= 0; dim--) {
+        operand.stride[dim] = step;
+        step *= problem->extent[dim];
+    }
+}
+
 ons_status launch_sample(const launch_request &request, launcher *topk) {
     const ons_plan *plan = request.plan;
     const ons_sample &sample = *request.problem->sample;
@@ -150,13 +168,7 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
     } else if (!sample.temperature.of_rows) {
         problem.scale_by = ons_sample_scale(sample.temperature.number);
     } else {
-        ons_operand &scale = problem.operand[ONS_SCALE];
-        scale = {(char *)space.scales, ONS_FLOAT64, {}};
-        int64_t step = sizeof(double);
-        for (int dim = problem.dims - 2; dim >= 0; dim--) {
-            scale.stride[dim] = step;
-            step *= problem.extent[dim];
-        }
+        place_rows(&problem, ONS_SCALE, space.scales, ONS_FLOAT64, 0);
         if (!request.facts)
             status = launch_thread_a_row(request, scales_kernel, sample, space.scales);
     }
@@ -167,19 +179,8 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
         list.k = k;
         list.sorted = true;
         list.log = false;
-        auto place = [&](ons_role role, void *data, ons_dtype dtype) {
-            ons_operand &operand = list.operand[role];
-            operand = {(char *)data, dtype, {}};
-            int64_t step = ons_dtype_size(dtype);
-            operand.stride[list.dims - 1] = step;
-            step *= k;
-            for (int dim = list.dims - 2; dim >= 0; dim--) {
-                operand.stride[dim] = step;
-                step *= list.extent[dim];
-            }
-        };
-        place(ONS_Y, space.p, plan->compute);
-        place(ONS_INDICES, space.index, ONS_INT32);
+        place_rows(&list, ONS_Y, space.p, plan->compute, k);
+        place_rows(&list, ONS_INDICES, space.index, ONS_INT32, k);
         status = topk({&list, plan, request.workspace, request.facts});
         if (status != ONS_OK || request.facts) return status;
         bool *const goes_on =

@@ -64,17 +64,6 @@ struct part_of_tokens {
     }
 };
 
-/* Adds up in the order of lanes, so that a sum over some lanes has the bits of this sum up to them.
- */
-__device__ inline double sum_up_to_this_lane(double mine) {
-#pragma unroll
-    for (int apart = 1; apart < WARP; apart *= 2) {
-        const double before = __shfl_up_sync(~0u, mine, apart);
-        if ((int)threadIdx.x % WARP >= apart) mine += before;
-    }
-    return mine;
-}
-
 template <typename Rows>
 __global__ void __launch_bounds__(PART_THREADS)
     sample_parts_kernel(const __grid_constant__ topk_arguments<Rows> args,
@@ -126,7 +115,7 @@ class pairs_of_row {
         double before = 0;
         for (int64_t begin = 0; begin < parts; begin += PART_THREADS) {
             const int64_t part = begin + threadIdx.x;
-            const double upto = sum_up_to_this_lane(mass(part));
+            const double upto = sum_up_to_lane<WARP>(mass(part), threadIdx.x % WARP);
             const double below = __shfl_up_sync(~0u, upto, 1);
             __syncthreads();
             if (threadIdx.x % WARP == WARP - 1) of_warp[warp_of_block()] = upto;
@@ -164,7 +153,7 @@ __global__ void __launch_bounds__(PART_THREADS)
     __shared__ int64_t token;
     __shared__ Real logit;
     const int64_t row = args.launch.first_row + blockIdx.x;
-    const row_filters filters(sample, row, args.N);
+    const ons_row_filters filters = ons_filters_of(&sample, row, args.N);
     const pairs_of_row of_row(pairs + row * parts, parts);
     if (!isfinite(of_row.m) || !filters.in_range) {
         if (threadIdx.x == 0) write_drawn(args, sample, row, {-1, 0, 0});
@@ -179,7 +168,7 @@ __global__ void __launch_bounds__(PART_THREADS)
     }
     __syncthreads();
     const double all = of_row.walk([](int64_t, double, double) { return false; });
-    const double at = (double)(random_of(sample, row) >> 11) * 0x1p-53 * all;
+    const double at = (double)(ons_random_of_row(&sample, row) >> 11) * 0x1p-53 * all;
     of_row.walk([&](int64_t part, double upto, double before) {
         if (upto > before) atomicMax(&last_part, (long long)part);
         const bool found =
@@ -216,7 +205,7 @@ __global__ void __launch_bounds__(PART_THREADS)
     double upto[PART_CHUNKS];
 #pragma unroll
     for (int k = 0; k < PART_CHUNKS; k++) {
-        upto[k] = sum_up_to_this_lane(tokens.of_chunk(k));
+        upto[k] = sum_up_to_lane<WARP>(tokens.of_chunk(k), lane);
         if (lane == WARP - 1) of_chunks[warp * PART_CHUNKS + k] = upto[k];
     }
     if (threadIdx.x == 0) token = -1;
@@ -224,7 +213,7 @@ __global__ void __launch_bounds__(PART_THREADS)
     if (warp == 0) { /* a warp's chunk k of all lanes is a run of tokens */
         constexpr int RUNS = PART_WARPS * PART_CHUNKS;
         static_assert(RUNS == WARP, "a lane has a run");
-        const double mine = sum_up_to_this_lane(of_chunks[lane]);
+        const double mine = sum_up_to_lane<WARP>(of_chunks[lane], lane);
         const double in_part = __shfl_sync(~0u, mine, WARP - 1) * fmin(at_in_part, 1.0);
         const unsigned beyond = __ballot_sync(~0u, mine > in_part),
                        some = __ballot_sync(~0u, of_chunks[lane] > 0);

@@ -1,9 +1,9 @@
-/* topk/sample_block.cu - the sampler of a language model (api/sample.h), for rows whose filters do
- * not end in a list of their first tokens, or that have none. A block takes a row. It runs the pair
- * (m, d) over the tiles. Each filter ends at some mass of the first tokens. The block adds up the
- * masses of 1024 ranges of logits below m. It lists the tokens of the range that has the mass, and
- * finds the key with this mass by the masses of ranges of keys, as select.cuh counts keys. It finds
- * the drawn token in the same way.
+/* topk/sample_block.cu - the sampler of a language model (api/sample.h), for a row that no list of
+ * first tokens can sample. A block takes the row. It runs the pair (m, d) over the tiles. Each
+ * filter ends at some mass of the first tokens. The block adds up the masses of 1024 ranges of
+ * logits below m. It lists the tokens of the range that has the mass, and finds the key with this
+ * mass by the masses of ranges of keys, as select.cuh counts keys. It finds the drawn token in the
+ * same way.
  *
  * Reads N 2 times without filters. Otherwise 3 times for the draw, and once for each filter. If a
  * range has more tokens than the list has room for, it reads N once more for each 8 bits of the
@@ -43,8 +43,8 @@ __device__ inline mass_type mass_of_block(mass_type mine) {
 /* What tokens amount to, in ranges of logits. Range 0 comes first in their order. */
 template <int RANGES>
 struct masses_of_ranges {
-    uint32_t low[RANGES],
-        high[RANGES]; /* two halves of a sum; shared memory adds 32 bits at once */
+    /* the two halves of each sum, since shared memory adds 32 bits at once */
+    uint32_t low[RANGES], high[RANGES];
 
     /* A block must call it. */
     __device__ void clear() {
@@ -60,8 +60,7 @@ struct masses_of_ranges {
     }
     __device__ mass_type mass(int range) const { return (mass_type)high[range] << 32 | low[range]; }
 
-    /* The first range with which the amount `wanted` is reached, and the amount before this range.
-     */
+    /* The first range with which the amount `wanted` is reached, and the amount before it. */
     struct found {
         int range;
         mass_type before;
@@ -75,7 +74,7 @@ struct masses_of_ranges {
             const int first = A_LANE * threadIdx.x;
             mass_type in_lane = 0;
             for (int i = 0; i < A_LANE; i++) in_lane += mass(first + i);
-            const mass_type upto = mass_up_to_lane(in_lane);
+            const mass_type upto = sum_up_to_lane<WARP>(in_lane, threadIdx.x % WARP);
             mass_type so_far = upto - in_lane;
             const int from = __ffs((int)__ballot_sync(~0u, upto >= wanted)) - 1;
             if ((int)threadIdx.x == from) {
@@ -98,7 +97,8 @@ struct ranges_below {
     __device__ int operator()(Real x) const { return min((int)((m - x) * PART), RANGES - 1); }
 };
 
-/* Some tokens of a row: those that each(visit) visits, visit(number, place). */
+/* What the tokens above a key amount to. each(visit) calls visit(number, place) for some tokens of
+ * a row, and amount(number) is what a token counts. */
 template <typename Key, typename Each, typename Amount>
 __device__ inline mass_type amount_above(Key key, const Each &each, const Amount &amount) {
     mass_type mine = 0;
@@ -113,8 +113,8 @@ __device__ inline masses_of_ranges<ranges_of_keys::RANGES> *masses_of_keys() {
     return &masses;
 }
 
-/* The key of the token at which the amount of the first tokens reaches `wanted`. amount(number) is
- * what a token counts. All keys are in `among`. */
+/* The key of the token at which the amount of the first tokens reaches `wanted`. All keys are
+ * in `among`. */
 template <typename Key, typename Each, typename Amount>
 __device__ inline Key key_that_reaches(const Each &each, keys_between<Key> among, mass_type wanted,
                                        const Amount &amount) {
@@ -151,14 +151,6 @@ __device__ inline uint32_t place_of_equal(const Each &each, Key key, uint32_t or
     return ~last.key;
 }
 
-/* A place in the order of a row's tokens. */
-template <typename Key>
-struct place_in_order {
-    Key key;
-    mass_type mass_above;  /* of all tokens with larger keys */
-    mass_type count_above; /* of such tokens */
-};
-
 /* The tokens of a row in their order, by their masses. */
 template <typename Row, typename P>
 class ordered_tokens {
@@ -178,7 +170,7 @@ class ordered_tokens {
         __syncthreads();
     }
 
-    __device__ mass_type mass(Real x) const { return mass_of(p_of(x)); }
+    __device__ mass_type mass(Real x) const { return ons_mass_of((double)p_of(x)); }
     __device__ static bool in_double() { return sizeof(Real) == sizeof(double); }
     __device__ mass_type all() const {
         mass_type mine = 0;
@@ -291,8 +283,8 @@ class ordered_tokens {
 
 /* The mass of the tokens that the filters keep. */
 template <typename Tokens>
-__device__ inline mass_type kept_mass(const Tokens &tokens, const row_filters &filters, bool joint,
-                                      int64_t N, double largest) {
+__device__ inline mass_type kept_mass(const Tokens &tokens, const ons_row_filters &filters,
+                                      bool joint, int64_t N, double largest) {
     const mass_type all = tokens.all();
     const mass_type of_k = filters.top_k < N ? tokens.of_first((mass_type)filters.top_k) : all;
     mass_type end = of_k;
@@ -326,8 +318,9 @@ __device__ inline uint32_t place_at_mass(const Row &row, uint64_t random, const 
                 mass_type mass[K * V];
 #pragma unroll
                 for (int e = 0; e < K * V; e++)
-                    mass[e] =
-                        chunk * V + place<WARP, V>(e) < row.N ? mass_of(p_of(x.element(e))) : 0;
+                    mass[e] = chunk * V + place<WARP, V>(e) < row.N
+                                  ? ons_mass_of((double)p_of(x.element(e)))
+                                  : 0;
                 goes_on = visit(chunk, mass);
             }
         });
@@ -353,7 +346,8 @@ __device__ inline uint32_t place_at_mass(const Row &row, uint64_t random, const 
     if (before <= at && at < before + mine)
         each_tile([&](int64_t chunk, const mass_type *mass) {
             for (int k = 0; k < K; k++) {
-                const mass_type own = sum_of(mass + k * V, V), upto = before + mass_up_to_lane(own);
+                const mass_type own = sum_of(mass + k * V, V),
+                                upto = before + sum_up_to_lane<WARP>(own, lane);
                 mass_type passed = upto - own;
                 if (passed <= at && at < upto) {
                     int64_t place = (chunk + k * WARP) * V;
@@ -373,13 +367,13 @@ __device__ inline uint32_t place_at_mass(const Row &row, uint64_t random, const 
 }
 
 template <typename Rows>
-__device__ inline drawn_token draw(const topk_arguments<Rows> &args, const ons_sample &sample,
-                                   int64_t number) {
+__device__ inline ons_drawn_token draw(const topk_arguments<Rows> &args, const ons_sample &sample,
+                                       int64_t number) {
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
     __shared__ state<Real> parts[SAMPLE_WARPS];
     const auto row = Rows::template row<false>(args, number);
-    const row_filters filters(sample, number, args.N);
+    const ons_row_filters filters = ons_filters_of(&sample, number, args.N);
     running_state<Real> so_far;
     for_each_tile<block_a_row, TILE_CHUNKS>(
         row, 0, chunks_of(row), [&](int64_t, const auto &tile) { online_step(so_far, tile); });
@@ -387,26 +381,26 @@ __device__ inline drawn_token draw(const topk_arguments<Rows> &args, const ons_s
         merge_block<block_a_row>(block_a_row::merge_warp(so_far.rounded()), parts);
     if (!isfinite(total.m) || !filters.in_range) return {-1, 0, 0};
     const softmax_of<Real> p_of(total);
-    const uint64_t random = random_of(sample, number);
+    const uint64_t random = ons_random_of_row(&sample, number);
     mass_type kept = 0;
     uint32_t place;
-    if (filters.are_off(row.N)) {
+    if (ons_filters_are_off(&filters, row.N)) {
         place = place_at_mass(row, random, p_of, &kept);
         Real x[1] = {element_of(args, number, place)};
-        return drawn_of(place, p_of(x[0]), kept);
+        return ons_drawn_of(place, (double)p_of(x[0]), kept);
     }
     Key key = key_of(total.m);
     if (filters.top_k == 1) {
         auto each = [&](auto visit) { each_token(row, visit); };
         place = place_of_equal(each, key, 0);
-        kept = mass_of(p_of(total.m));
+        kept = ons_mass_of((double)p_of(total.m));
     } else {
         const ordered_tokens<std::decay_t<decltype(row)>, softmax_of<Real>> tokens(row, total.m,
                                                                                    p_of);
         kept = kept_mass(tokens, filters, sample.joint, row.N, (double)p_of(total.m));
         place = tokens.at_mass(ons_mass_below(random, kept), &key);
     }
-    return drawn_of(place, p_of(number_of(key)), kept);
+    return ons_drawn_of(place, (double)p_of(number_of(key)), kept);
 }
 
 template <typename Rows>
@@ -417,7 +411,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
 #pragma unroll 1
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
         if (goes_on && !goes_on[row]) continue;
-        const drawn_token drawn = draw(args, sample, row);
+        const ons_drawn_token drawn = draw(args, sample, row);
         if (threadIdx.x == 0) write_drawn(args, sample, row, drawn);
         __syncthreads();
     }

@@ -6,11 +6,11 @@
 
 /* The sum of n over LANES neighbouring lanes up to this one, which has number `lane`. All lanes of
  * `mask` must call it. */
-template <int LANES>
-__device__ inline uint32_t sum_up_to_lane(uint32_t n, int lane, unsigned mask = ~0u) {
+template <int LANES, typename T>
+__device__ inline T sum_up_to_lane(T n, int lane, unsigned mask = ~0u) {
 #pragma unroll
     for (int apart = 1; apart < LANES; apart *= 2) {
-        const uint32_t before = __shfl_up_sync(mask, n, apart, LANES);
+        const T before = __shfl_up_sync(mask, n, apart, LANES);
         if (lane >= apart) n += before;
     }
     return n;
