@@ -44,7 +44,7 @@ from ._losses import cross_entropy, cross_entropy_with_grad
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
 from ._route import Route, route
-from ._sample import sample
+from ._sample import filtered_softmax, sample
 from ._topk import TopK, TopKWithNormalizer
 from ._torch import compile as _torch_compile
 
@@ -88,6 +88,7 @@ __all__ = [
     "cross_entropy",
     "cross_entropy_with_grad",
     "explain",
+    "filtered_softmax",
     "get_batch_invariant",
     "get_num_threads",
     "js_divergence",

@@ -1,4 +1,5 @@
-"""sample: the sampler of a language model. It draws a token for each row of logits."""
+"""sample: the sampler of a language model. It draws a token for each row of logits. filtered_softmax gives
+the probabilities by which it draws."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._losses import _prepared
-from ._sample_arguments import INTEGERS, LOGPROBS, PARAMETERS, check_names, logprob_name, number_of, wanted
+from ._sample_arguments import (
+    FILTERS,
+    INTEGERS,
+    LOGPROBS,
+    PARAMETERS,
+    check_names,
+    logprob_name,
+    number_of,
+    wanted,
+)
 
 if TYPE_CHECKING:
     from ._types import ArrayLike, FilterOrder, SampleLogprob
@@ -164,3 +174,102 @@ def sample(
     if isinstance(found, tuple):
         return wanted(found, return_logprob, return_valid)
     return found(logits, **parameters, **terms)
+
+
+def filtered(
+    logits: Any,
+    parameters: dict[str, Any],
+    *,
+    filter_apply_order: str = "top_k_first",
+    axis: int = -1,
+    where: Any = None,
+    method: str = "auto",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """The result of filtered_softmax, or the operator that must take the arrays."""
+    check_names(filter_apply_order, method, "filtered_softmax")
+    temperature, top_k, top_p, min_p = (of_rows(name, parameters[name]) for name in FILTERS)
+    joint, is_invariant = filter_apply_order == "joint", method == "invariant"
+    return _core.filtered_softmax(
+        logits,
+        index(axis),
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        joint,
+        where,
+        is_invariant,
+        stream,
+        num_threads,
+    )
+
+
+def filtered_softmax(
+    logits: ArrayLike,
+    /,
+    *,
+    temperature: ArrayLike = 1.0,
+    top_k: ArrayLike = 0,
+    top_p: ArrayLike = 1.0,
+    min_p: ArrayLike = 0.0,
+    filter_apply_order: FilterOrder = "top_k_first",
+    axis: int = -1,
+    where: ArrayLike | None = None,
+    method: str = "auto",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """The probabilities by which sample draws: the softmax of the tokens that the filters keep.
+
+    Speculative decoding compares them for two models. A test of a sampler counts its draws beside them.
+
+    The filters are those of sample, with the same meaning. All other tokens have the probability 0.
+
+    Parameters
+    ----------
+    logits : array_like, any shape
+        One logit for each token along `axis`.
+    temperature, top_k, top_p, min_p
+        As sample takes them: a number for all rows, or an array with a number for each row.
+    filter_apply_order, axis, where, method, stream, num_threads
+        As sample takes them.
+
+    Returns
+    -------
+    array of the shape of logits
+        float32, or float64 for float64 logits. The probabilities of a row add up to 1. A row has NaN alone if
+        its largest logit is not finite, a logit is NaN, or its numbers are out of range. A gradient flows to
+        the logits. For it, the kept tokens are constant.
+
+    Raises
+    ------
+    TypeError
+        An argument has the wrong type.
+    ValueError
+        A number is out of range, or a shape does not fit. Numbers in arrays are not checked.
+
+    Notes
+    -----
+    top_p is nucleus sampling (Holtzman et al., arXiv 1904.09751), and min_p is from Nguyen et al., arXiv
+    2407.01082. The softmax is from Milakov and Gimelshein, arXiv 1805.02867.
+
+    Examples
+    --------
+    >>> import numpy as np, onsoftmax as ons
+    >>> logits = np.array([1.0, 2, 3, 6, 2, 1], np.float32)
+    >>> ons.filtered_softmax(logits, top_k=2).round(3)
+    array([0.   , 0.   , 0.047, 0.953, 0.   , 0.   ], dtype=float32)
+    """
+    parameters = dict(zip(FILTERS, (temperature, top_k, top_p, min_p), strict=True))
+    terms: dict[str, Any] = {
+        "filter_apply_order": filter_apply_order,
+        "axis": axis,
+        "where": where,
+        "method": method,
+        "stream": stream,
+        "num_threads": num_threads,
+    }
+    found = filtered(logits, parameters, **terms)
+    return found(logits, **parameters, **terms) if callable(found) else found

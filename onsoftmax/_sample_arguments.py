@@ -1,4 +1,4 @@
-"""The arguments of sample. torch.compile traces these functions."""
+"""The arguments of sample and filtered_softmax. torch.compile traces these functions."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "offset": _WORD,
 }
 PARAMETERS = tuple(_RANGES)
+GREEDY_BELOW = 1e-30  # a temperature (csrc/api/sample.h)
+FILTERS = PARAMETERS[:4]  # without a draw
 # The numbers of an operator that is not given others.
 DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "offset": 0}
 INTEGERS = "top_k", "seed", "offset"
 
 
-def check_names(filter_apply_order: str, method: str) -> None:
+def check_names(filter_apply_order: str, method: str, name: str = "sample") -> None:
     if filter_apply_order not in _ORDERS:
         raise ValueError(f"filter_apply_order is {filter_apply_order!r}: expected 'top_k_first' or 'joint'")
-    check_method("sample", method)
+    check_method(name, method)
 
 
 def logprob_name(return_logprob: Any) -> SampleLogprob | None:

@@ -26,7 +26,7 @@ except ImportError as error:
 from . import _core, _losses
 from ._logprob import LogProb
 from ._route import Route
-from ._sample_arguments import PARAMETERS, logprob_name, wanted
+from ._sample_arguments import FILTERS, PARAMETERS, logprob_name, wanted
 from ._topk import TopK
 
 try:
@@ -37,8 +37,8 @@ try:
         call_divergence,
         call_logprob,
         call_loss,
+        call_on_tokens,
         call_route,
-        call_sample,
         check_tensor,
         index_typed,
         into,
@@ -69,7 +69,7 @@ __all__ = [
 ]
 __all__ += ["cross_entropy", "cross_entropy_with_grad", "softmax_backward", "softmax_topk"]
 __all__ += ["js_divergence", "js_divergence_with_grad", "kl_divergence", "kl_divergence_with_grad", "route"]
-__all__ += ["sample", "top_k_top_p_sampling_from_logits", "vllm_forward_native"]
+__all__ += ["filtered_softmax", "sample", "top_k_top_p_sampling_from_logits", "vllm_forward_native"]
 
 
 def _of_rows(
@@ -476,7 +476,8 @@ def sample(
             "logits.detach(), and take the log-probability of the indices by logprob"
         )
     parameters = dict(zip(PARAMETERS, (temperature, top_k, top_p, min_p, seed, offset), strict=True))
-    found = call_sample(
+    found = call_on_tokens(
+        "sample",
         logits,
         parameters,
         axis,
@@ -489,6 +490,37 @@ def sample(
         method=method,
     )
     return wanted(found, return_logprob, return_valid)
+
+
+def filtered_softmax(
+    logits: torch.Tensor,
+    /,
+    *,
+    temperature: ArrayLike = 1.0,
+    top_k: ArrayLike = 0,
+    top_p: ArrayLike = 1.0,
+    min_p: ArrayLike = 0.0,
+    filter_apply_order: FilterOrder = "top_k_first",
+    axis: int = -1,
+    where: ArrayLike | None = None,
+    method: str = "auto",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> torch.Tensor:
+    """onsoftmax.filtered_softmax by the operator torch.ops.onsoftmax.filtered_softmax."""
+    parameters = dict(zip(FILTERS, (temperature, top_k, top_p, min_p), strict=True))
+    probabilities: torch.Tensor = call_on_tokens(
+        "filtered_softmax",
+        logits,
+        parameters,
+        axis,
+        where,
+        stream,
+        num_threads,
+        filter_apply_order=filter_apply_order,
+        method=method,
+    )
+    return probabilities
 
 
 class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
@@ -588,4 +620,5 @@ OPERATORS = {
     "js_divergence_with_grad": js_divergence_with_grad,
     "route": route,
     "sample": sample,
+    "filtered_softmax": filtered_softmax,
 }

@@ -22,6 +22,11 @@ static inline bool ons_is_divergence(ons_operation operation) {
     return ons_operations[operation].gradient && ons_operations[operation].loss;
 }
 
+/* Whether the problem has an ons_sample (sample.h). */
+static inline bool ons_is_sampler(ons_operation operation) {
+    return operation == ONS_OPERATION_sample || operation == ONS_OPERATION_filtered_softmax;
+}
+
 /* The part of a row that a method holds in fast memory while it works on the row. */
 typedef enum { ONS_NOTHING_ON_CHIP, ONS_TILE_ON_CHIP, ONS_ROW_ON_CHIP } ons_on_chip;
 

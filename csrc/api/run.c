@@ -10,8 +10,11 @@ static bool is_float(ons_dtype dtype) { return dtype <= ONS_FLOAT64; }
 
 static bool is_selection(const ons_problem *problem, const ons_plan *plan) {
     const ons_operand *indices = &problem->operand[ONS_INDICES];
-    return problem->reduced_dims == 1 && problem->k >= 1 && problem->k <= plan->N &&
-           indices->data && (indices->dtype == ONS_INT32 || indices->dtype == ONS_INT64);
+    const bool indices_fit =
+        problem->operation == ONS_OPERATION_filtered_softmax
+            ? !indices->data
+            : indices->data && (indices->dtype == ONS_INT32 || indices->dtype == ONS_INT64);
+    return problem->reduced_dims == 1 && problem->k >= 1 && problem->k <= plan->N && indices_fit;
 }
 
 static bool is_sound(const ons_problem *problem, const ons_plan *plan) {
@@ -53,10 +56,10 @@ ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *works
     if (problem->device != ONS_CPU) return ons_cuda_run(problem, plan, workspace);
     const ons_float_mode theirs = ons_float_mode_enter();
     const ons_status status =
-        divergence                                   ? ons_cpu_divergences(problem, plan, run_part)
-        : problem->operation == ONS_OPERATION_route  ? ons_cpu_route(problem, plan, run_part)
-        : problem->operation == ONS_OPERATION_sample ? ons_cpu_sample(problem, plan, run_part)
-                                                     : ons_cpu_run(problem, plan);
+        divergence                                  ? ons_cpu_divergences(problem, plan, run_part)
+        : problem->operation == ONS_OPERATION_route ? ons_cpu_route(problem, plan, run_part)
+        : ons_is_sampler(problem->operation)        ? ons_cpu_sample(problem, plan, run_part)
+                                                    : ons_cpu_run(problem, plan);
     ons_float_mode_leave(theirs);
     return status;
 }

@@ -1,4 +1,5 @@
-/* sample.h - what a sampler takes besides its logits, and the steps that the CPU and a GPU share.
+/* sample.h - what a sampler and its filters take besides the logits, and the steps that the CPU and
+ * a GPU share.
  *
  * Let p be the softmax of a row divided by its temperature. The tokens are in order of their
  * logits, the largest first; of equal logits the one with the lower index comes first. Logits that
@@ -14,12 +15,15 @@
  * kept ones' sum. It is the token at which the running mass passes a random number below the kept
  * mass. A row without filters runs in the order of indices, any other row in the order of logits.
  *
+ * filtered_softmax does not draw. Its result is a row of these probabilities. All excluded tokens
+ * have 0.
+ *
  * A temperature of 0, or too small to divide by, takes the first token. Its log-probability is at
  * temperature 1.
  *
  * A row is valid if its largest logit is finite and no logit is NaN, and if its parameters are in
  * range: temperature >= 0 and finite, 0 <= top_p <= 1, 0 <= min_p <= 1. Any other row has index -1,
- * and the log-probability NaN. */
+ * and the log-probability NaN. All its filtered probabilities are NaN. */
 #ifndef ONS_SAMPLE_H
 #define ONS_SAMPLE_H
 
@@ -46,7 +50,8 @@ typedef struct {
  * divided by its temperature, or among the kept tokens. */
 typedef enum { ONS_NO_LOGPROB, ONS_LOGPROB_UNFILTERED, ONS_LOGPROB_FILTERED } ons_sample_logprob;
 
-/* y and ONS_INDICES of the problem have one element a row, and its k is 1. */
+/* For a sampler, y and ONS_INDICES of the problem have one element a row. For filtered_softmax, y
+ * has a row, and there are no indices. The problem's k is 1. */
 typedef struct ons_sample {
     ons_row_real temperature, top_p, min_p;
     ons_row_integer top_k, seed, offset; /* top_k below 1: off */

@@ -1,10 +1,11 @@
-/* sample.c - the sampler of a language model (api/sample.h). A thread takes a piece of the rows at
- * a time. softmax_topk gives the first tokens of each row with their probabilities. If the filters
- * do not end among them, sample_masses.c takes the row. For rows without filters, softmax gives the
- * probabilities of all tokens. */
+/* sample.c - the sampler of a language model, and its filters alone (api/sample.h). A thread takes
+ * a piece of the rows at a time. softmax_topk gives the first tokens of each row with their
+ * probabilities. If the filters do not end among them, sample_masses.c takes the row. For rows
+ * without filters, softmax gives the probabilities of all tokens. */
 #include "sample.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "../api/onsoftmax.h"
 #include "part.h"
@@ -43,14 +44,21 @@ static uint64_t mass_at(const ons_sampling *of, const token_list *list, int64_t 
     return ons_mass_of(ons_sample_p_at(of, list->p, i));
 }
 
-/* Draws from a list. Returns false if the filters end after it. */
-static bool draw_from_list(const ons_sampling *of, const ons_row_filters *filters,
-                           const token_list *list, int64_t row, ons_drawn_token *to) {
+/* What the filters keep of a list. */
+typedef struct {
+    int64_t tokens; /* 0: the row is not valid */
+    uint64_t mass;
+    bool ends; /* false: the filters end after the list */
+} kept_of_list;
+
+static kept_of_list keep_of_list(const ons_sampling *of, const ons_row_filters *filters,
+                                 const token_list *list) {
     const int64_t N = of->plan->N;
     const double largest = ons_sample_p_at(of, list->p, 0);
-    *to = ONS_NOT_VALID;
-    if (!(largest > 0)) return true;
-    if (list->count < filters->top_k && !may_end_early(of, filters)) return false;
+    kept_of_list kept = {0, 0, true};
+    if (!(largest > 0)) return kept;
+    kept.ends = list->count >= filters->top_k || may_end_early(of, filters);
+    if (!kept.ends) return kept;
     const int64_t count = list->count < filters->top_k ? list->count : filters->top_k;
     const bool of_k = !of->sample->joint && filters->top_k < N;
     double enough = INFINITY;
@@ -61,19 +69,24 @@ static bool draw_from_list(const ons_sampling *of, const ons_row_filters *filter
                                    of_k || list->count == N ? (double)mass : ONS_WHOLE_MASS,
                                    of->plan->compute == ONS_FLOAT64);
     }
-    uint64_t kept = 0;
     int64_t tokens = 0;
-    for (; tokens < count && (tokens == 0 || (double)kept < enough); tokens++) {
+    for (; tokens < count && (tokens == 0 || (double)kept.mass < enough); tokens++) {
         if (ons_sample_p_at(of, list->p, tokens) < filters->min_p * largest) break;
-        kept += mass_at(of, list, tokens);
+        kept.mass += mass_at(of, list, tokens);
     }
-    if (tokens == list->count && tokens < filters->top_k && (double)kept < enough) return false;
-    const uint64_t at = ons_mass_below(ons_random_of_row(of->sample, row), kept);
+    kept.tokens = tokens;
+    kept.ends = tokens < list->count || tokens == filters->top_k || (double)kept.mass >= enough;
+    return kept;
+}
+
+static ons_drawn_token draw_from_list(const ons_sampling *of, const kept_of_list *kept,
+                                      const token_list *list, int64_t row) {
+    if (kept->tokens == 0) return ONS_NOT_VALID;
+    const uint64_t at = ons_mass_below(ons_random_of_row(of->sample, row), kept->mass);
     int64_t token = 0;
     for (uint64_t passed = mass_at(of, list, 0); passed <= at; passed += mass_at(of, list, token))
         token++;
-    *to = ons_drawn_of(list->index[token], ons_sample_p_at(of, list->p, token), kept);
-    return true;
+    return ons_drawn_of(list->index[token], ons_sample_p_at(of, list->p, token), kept->mass);
 }
 
 /* ------- A row without filters ------- */
@@ -91,24 +104,30 @@ static bool draw_from_list(const ons_sampling *of, const ons_row_filters *filter
     }
 FOR_TYPE(float, f32)
 FOR_TYPE(double, f64)
+#undef FOR_TYPE
 
-/* The mass of the block that begins at token `begin`. */
-static double mass_of_block(const ons_sampling *of, const void *p, int64_t begin) {
-    const int64_t N = of->plan->N, end = begin + BLOCK < N ? begin + BLOCK : N;
+/* The sum of the block that begins at p[begin], of n numbers in all. */
+static double sum_of_block(const ons_sampling *of, const void *p, int64_t n, int64_t begin) {
+    const int64_t end = begin + BLOCK < n ? begin + BLOCK : n;
     return of->plan->compute == ONS_FLOAT64 ? sum_f64(p, begin, end) : sum_f32(p, begin, end);
+}
+
+static double sum_of(const ons_sampling *of, const void *p, int64_t n) {
+    double all = 0;
+    for (int64_t begin = 0; begin < n; begin += BLOCK) all += sum_of_block(of, p, n, begin);
+    return all;
 }
 
 /* Draws a token by the probabilities of all tokens. The running sum is in the order of indices. */
 static ons_drawn_token draw_from_all(const ons_sampling *of, const void *p, int64_t row) {
     const int64_t N = of->plan->N;
-    double all = 0;
-    for (int64_t begin = 0; begin < N; begin += BLOCK) all += mass_of_block(of, p, begin);
+    const double all = sum_of(of, p, N);
     if (!(all > 0)) return ONS_NOT_VALID;
     const double at = (double)(ons_random_of_row(of->sample, row) >> 11) * 0x1p-53 * all;
     double passed = 0;
     int64_t token = -1;
     for (int64_t begin = 0; begin < N && passed <= at; begin += BLOCK) {
-        const double with_block = passed + mass_of_block(of, p, begin);
+        const double with_block = passed + sum_of_block(of, p, N, begin);
         if (with_block > at || begin + BLOCK >= N) {
             /* the last token with a mass, if rounding leaves the sum below the block's */
             for (int64_t i = begin; i < N && i < begin + BLOCK && passed <= at; i++) {
@@ -127,7 +146,8 @@ static ons_drawn_token draw_from_all(const ons_sampling *of, const void *p, int6
 /* ------- A piece of the rows ------- */
 
 /* Runs an operation on rows that differ in the last outer dimension alone. `scale` has a number for
- * each row. The results have n elements a row. Returns whether it has run. */
+ * each row. The results have n elements a row. They go to p, or to y of the problem if p is null.
+ * Returns whether it has run. */
 static bool run(ons_sampling *of, ons_operation operation, int64_t row, int64_t rows, double *scale,
                 void *p, int64_t *index, int64_t n) {
     ons_problem part;
@@ -138,7 +158,7 @@ static bool run(ons_sampling *of, ons_operation operation, int64_t row, int64_t 
     part.sorted = true;
     ons_place_rows(&part, ONS_SCALE, scale, ONS_FLOAT64, 1);
     part.operand[ONS_SCALE].stride[part.dims - 1] = 0;
-    ons_place_rows(&part, ONS_Y, p, of->plan->compute, n);
+    if (p) ons_place_rows(&part, ONS_Y, p, of->plan->compute, n);
     part.operand[ONS_INDICES].data = NULL;
     if (index) ons_place_rows(&part, ONS_INDICES, index, ONS_INT64, n);
     const ons_status status = of->run_part(&part);
@@ -181,19 +201,108 @@ static void store(const ons_sampling *of, int64_t row, const ons_drawn_token *dr
         *(float *)y = (float)logprob;
 }
 
-/* `list` is for a row with filters, and p has all probabilities of a row without. */
+/* A row of the result of filtered_softmax. */
+typedef struct {
+    char *data;
+    int64_t step; /* bytes */
+} filtered_row;
+
+#define FOR_TYPE(T, name) /* The probabilities p divided by the sum of the kept ones. */     \
+    static void write_##name(const filtered_row *y, const void *p, double kept, int64_t n) { \
+        const double factor = 1 / kept;                                                      \
+        const T *from = p;                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                      \
+            *(T *)(void *)(y->data + i * y->step) = (T)((double)from[i] * factor);           \
+    }                                                                                        \
+    static void fill_##name(const filtered_row *y, double value, int64_t n) {                \
+        for (int64_t i = 0; i < n; i++) *(T *)(void *)(y->data + i * y->step) = (T)value;    \
+    }
+FOR_TYPE(float, f32)
+FOR_TYPE(double, f64)
+#undef FOR_TYPE
+
+static void fill(const ons_sampling *of, const filtered_row *y, double value) {
+    const int64_t N = of->plan->N;
+    if (value == 0 && y->step == of->size)
+        memset(y->data, 0, (size_t)(N * of->size));
+    else if (of->plan->compute == ONS_FLOAT64)
+        fill_f64(y, value, N);
+    else
+        fill_f32(y, value, N);
+}
+static void write_all(const ons_sampling *of, const filtered_row *y, const void *p, double kept) {
+    if (of->plan->compute == ONS_FLOAT64)
+        write_f64(y, p, kept, of->plan->N);
+    else
+        write_f32(y, p, kept, of->plan->N);
+}
+static void write_list(const ons_sampling *of, const filtered_row *y, const kept_of_list *kept,
+                       const token_list *list) {
+    const double sum = sum_of(of, list->p, kept->tokens);
+    fill(of, y, kept->tokens == 0 ? (double)NAN : 0);
+    for (int64_t i = 0; i < kept->tokens; i++) {
+        const double p = ons_sample_p_at(of, list->p, i) / sum;
+        void *const to = y->data + list->index[i] * y->step;
+        if (of->plan->compute == ONS_FLOAT64)
+            *(double *)to = p;
+        else
+            *(float *)to = (float)p;
+    }
+}
+
+/* ------- A piece of the rows ------- */
+
+/* The probabilities of a row's tokens, or NULL. The caller frees them. */
+static void *probabilities(ons_sampling *of, int64_t row, double *scale) {
+    const int64_t N = of->plan->N;
+    void *const p = malloc((size_t)(N * of->size));
+    if (!p) atomic_store(&of->status, ONS_E_MEMORY);
+    if (p && run(of, ONS_OPERATION_softmax, row, 1, scale, p, NULL, N)) return p;
+    free(p);
+    return NULL;
+}
+
+/* In the next two functions, `list` is for a row with filters, and p has all probabilities of a row
+ * without. */
 static ons_drawn_token draw(ons_sampling *of, const ons_row_filters *filters,
                             const token_list *list, const void *p, int64_t row, double *scale) {
-    ons_drawn_token drawn = ONS_NOT_VALID;
-    if (!filters->in_range) return drawn;
+    if (!filters->in_range) return ONS_NOT_VALID;
     if (ons_filters_are_off(filters, of->plan->N)) return draw_from_all(of, p, row);
-    if (draw_from_list(of, filters, list, row, &drawn)) return drawn;
-    token_room all;
-    if (!take_room(of, of->plan->N, &all)) return drawn;
-    if (run(of, ONS_OPERATION_softmax, row, 1, scale, all.p, NULL, of->plan->N))
-        drawn = ons_draw_by_masses(of, filters, row, *scale, all.p);
-    free(all.index);
+    const kept_of_list kept = keep_of_list(of, filters, list);
+    if (kept.ends) return draw_from_list(of, &kept, list, row);
+    void *const all = probabilities(of, row, scale);
+    const ons_drawn_token drawn =
+        all ? ons_draw_by_masses(of, filters, row, *scale, all) : ONS_NOT_VALID;
+    free(all);
     return drawn;
+}
+
+static void write_filtered(ons_sampling *of, const ons_row_filters *filters, const token_list *list,
+                           const void *p, int64_t row, double *scale) {
+    const int64_t N = of->plan->N;
+    const ons_operand *to = &of->problem->operand[ONS_Y];
+    const filtered_row y = {to->data + ons_offset_of_row(of->problem, ONS_Y, row),
+                            to->stride[of->problem->dims - 1]};
+    if (!filters->in_range) {
+        fill(of, &y, (double)NAN);
+    } else if (ons_filters_are_off(filters, N)) {
+        if (p && sum_of(of, p, N) > 0)
+            write_all(of, &y, p, 1);
+        else if (p)
+            fill(of, &y, (double)NAN);
+    } else {
+        const kept_of_list kept = keep_of_list(of, filters, list);
+        if (kept.ends) {
+            write_list(of, &y, &kept, list);
+            return;
+        }
+        void *const all = probabilities(of, row, scale);
+        if (all) {
+            ons_keep_by_masses(of, filters, row, *scale, all);
+            write_all(of, &y, all, sum_of(of, all, N));
+        }
+        free(all);
+    }
 }
 
 static void sample_piece(ons_sampling *of, int64_t row, int64_t rows, ons_row_filters *filters,
@@ -210,21 +319,29 @@ static void sample_piece(ons_sampling *of, int64_t row, int64_t rows, ons_row_fi
         if (tokens > in_list) in_list = tokens;
         any_without |= !filtered;
     }
+    const bool draws = of->problem->operation == ONS_OPERATION_sample;
+    /* y receives the softmax of all rows; a mask would leave 0 in rows that are not valid */
+    const bool in_y = !draws && in_list == 0 && !of->problem->operand[ONS_WHERE].data;
     token_room lists, all;
     if (!take_room(of, rows * in_list, &lists)) return;
-    if (take_room(of, any_without ? rows * N : 0, &all)) {
+    if (take_room(of, any_without && !in_y ? rows * N : 0, &all)) {
         bool runs = true;
         if (in_list > 0)
             runs = run(of, ONS_OPERATION_softmax_topk, row, rows, scale, lists.p, lists.index,
                        in_list);
         if (any_without)
-            runs = runs && run(of, ONS_OPERATION_softmax, row, rows, scale, all.p, NULL, N);
+            runs = runs &&
+                   run(of, ONS_OPERATION_softmax, row, rows, scale, in_y ? NULL : all.p, NULL, N);
         for (int64_t i = 0; i < rows && runs; i++) {
             const token_list list = {(const char *)lists.p + i * in_list * of->size,
                                      lists.index + i * in_list, in_list};
-            const void *const p = (const char *)all.p + i * N * of->size;
-            const ons_drawn_token drawn = draw(of, &filters[i], &list, p, row + i, &scale[i]);
-            store(of, row + i, &drawn);
+            const void *const p = in_y ? NULL : (const char *)all.p + i * N * of->size;
+            if (draws) {
+                const ons_drawn_token drawn = draw(of, &filters[i], &list, p, row + i, &scale[i]);
+                store(of, row + i, &drawn);
+            } else {
+                write_filtered(of, &filters[i], &list, p, row + i, &scale[i]);
+            }
         }
         free(all.index);
     }

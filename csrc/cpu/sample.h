@@ -27,9 +27,19 @@ static inline double ons_sample_p_at(const ons_sampling *of, const void *array, 
                                             : (double)((const float *)array)[i];
 }
 
+static inline void ons_sample_no_p(const ons_sampling *of, void *array, int64_t i) {
+    if (of->plan->compute == ONS_FLOAT64)
+        ((double *)array)[i] = 0;
+    else
+        ((float *)array)[i] = 0;
+}
+
 /* sample_masses.c: draws from row number `number`, whose filters do not end in its list, by the
  * probabilities p of its tokens. `scale` is what its logits are multiplied by. */
 ons_drawn_token ons_draw_by_masses(ons_sampling *of, const ons_row_filters *filters, int64_t number,
                                    double scale, const void *p);
+/* The same row: sets the probabilities of the excluded tokens to 0. */
+void ons_keep_by_masses(ons_sampling *of, const ons_row_filters *filters, int64_t number,
+                        double scale, void *p);
 
 #endif

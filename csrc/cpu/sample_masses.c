@@ -100,37 +100,55 @@ static place_in_order place_of(const ons_sampling *of, const row_tokens *row, bo
     return place;
 }
 
-/* The mass of the tokens that the filters keep. */
-static uint64_t kept_mass(const ons_sampling *of, const ons_row_filters *filters,
-                          const row_tokens *row, double largest) {
+/* The first tokens of a row, up to number `equal` of those with the key of `last`. */
+typedef struct {
+    place_in_order last;
+    uint64_t equal, mass;
+} first_tokens;
+
+static first_tokens up_to(const ons_sampling *of, place_in_order last, uint64_t equal) {
+    const first_tokens first = {last, equal, last.mass_above + equal * mass_of_key(of, last.key)};
+    return first;
+}
+static first_tokens shorter(first_tokens a, first_tokens b) {
+    if (a.last.key != b.last.key) return a.last.key > b.last.key ? a : b;
+    return a.equal < b.equal ? a : b;
+}
+
+/* The tokens that the filters keep. Some filter is on. */
+static first_tokens kept_tokens(const ons_sampling *of, const ons_row_filters *filters,
+                                const row_tokens *row, double largest) {
     const int64_t N = of->plan->N;
     uint64_t all = 0;
     for (int digit = 0; digit < DIGITS; digit++) all += row->first->mass[digit];
-    uint64_t of_k = all;
+    first_tokens kept = {{0, 0, 0}, UINT64_MAX, all};
     if (filters->top_k < N) {
         const place_in_order last = place_of(of, row, true, (uint64_t)filters->top_k);
-        of_k = last.mass_above +
-               ((uint64_t)filters->top_k - last.count_above) * mass_of_key(of, last.key);
+        kept = up_to(of, last, (uint64_t)filters->top_k - last.count_above);
     }
-    uint64_t end = of_k;
     if (filters->top_p < 1) {
         const double share =
-            ons_share_of_mass(filters->top_p, (double)(of->sample->joint ? all : of_k),
+            ons_share_of_mass(filters->top_p, (double)(of->sample->joint ? all : kept.mass),
                               of->plan->compute == ONS_FLOAT64);
         const uint64_t wanted = share > 1 ? (uint64_t)share : 1;
         const place_in_order last = place_of(of, row, false, wanted);
         const uint64_t one = mass_of_key(of, last.key);
-        const uint64_t mass = last.mass_above + (wanted - last.mass_above + one - 1) / one * one;
-        if (mass < end) end = mass;
+        kept = shorter(kept, up_to(of, last, (wanted - last.mass_above + one - 1) / one));
     }
     if (filters->min_p > 0) {
-        uint64_t mass = 0;
-        for (int64_t i = 0; i < N; i++)
-            if (ons_sample_p_at(of, row->p, i) >= filters->min_p * largest)
-                mass += mass_of_key(of, key_at(of, row->p, i));
-        if (mass < end) end = mass;
+        place_in_order last = {UINT64_MAX, 0, 0};
+        uint64_t mass = 0, equal = 0;
+        for (int64_t i = 0; i < N; i++) {
+            if (ons_sample_p_at(of, row->p, i) < filters->min_p * largest) continue;
+            const uint64_t key = key_at(of, row->p, i);
+            equal = key < last.key ? 1 : equal + (key == last.key);
+            if (key < last.key) last.key = key;
+            mass += mass_of_key(of, key);
+        }
+        last.mass_above = mass - equal * mass_of_key(of, last.key);
+        kept = shorter(kept, up_to(of, last, equal));
     }
-    return end;
+    return kept;
 }
 
 typedef struct {
@@ -144,23 +162,23 @@ static int by_order(const void *a_, const void *b_) {
     return a->index < b->index ? -1 : 1;
 }
 
-/* The tokens with this key have the same probability, but maybe other logits. Returns number
- * `order` of them in their order, or -1 if there is no memory. */
-static int64_t token_of_equal(ons_sampling *of, const row_tokens *row, int64_t number, double scale,
-                              uint64_t key, uint64_t order) {
-    int64_t count = 0;
+/* The tokens with this key have the same probability, but maybe other logits. Returns them in their
+ * order, or NULL if there is no memory. The caller frees them. */
+static ordered_token *tokens_of_key(ons_sampling *of, const row_tokens *row, int64_t number,
+                                    double scale, uint64_t key, int64_t *count) {
+    *count = 0;
     for (int64_t i = 0; i < of->plan->N; i++)
-        if (key_at(of, row->p, i) == key) row->index[count++] = i;
-    ordered_token *const tokens = malloc((size_t)count * sizeof *tokens);
+        if (key_at(of, row->p, i) == key) row->index[(*count)++] = i;
+    ordered_token *const tokens = malloc((size_t)*count * sizeof *tokens);
     if (!tokens) {
         atomic_store(&of->status, ONS_E_MEMORY);
-        return -1;
+        return NULL;
     }
     const ons_problem *problem = of->problem;
     const ons_operand *x = &problem->operand[ONS_X];
     const char *const from = x->data + ons_offset_of_row(problem, ONS_X, number);
     bool differ = false;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < *count; i++) {
         double wide;
         float single;
         const bool in_double = of->plan->compute == ONS_FLOAT64;
@@ -170,36 +188,62 @@ static int64_t token_of_equal(ons_sampling *of, const row_tokens *row, int64_t n
                                     row->index[i]};
         differ |= tokens[i].logit != tokens[0].logit;
     }
-    if (differ) qsort(tokens, (size_t)count, sizeof *tokens, by_order);
-    const int64_t token = tokens[order < (uint64_t)count ? order : (uint64_t)count - 1].index;
-    free(tokens);
-    return token;
+    if (differ) qsort(tokens, (size_t)*count, sizeof *tokens, by_order);
+    return tokens;
 }
 
-ons_drawn_token ons_draw_by_masses(ons_sampling *of, const ons_row_filters *filters, int64_t number,
-                                   double scale, const void *p) {
+/* Adds up the masses of a row's tokens. Returns false if there is no memory. The caller frees
+ * row->first. */
+static bool add_up(ons_sampling *of, const void *p, row_tokens *row, double *largest) {
     const int64_t N = of->plan->N;
     const size_t bytes =
         (size_t)N * (sizeof(uint64_t) + sizeof(int64_t)) + 2 * sizeof(tokens_by_digit);
     tokens_by_digit *const first = malloc(bytes);
     if (!first) {
         atomic_store(&of->status, ONS_E_MEMORY);
-        return ONS_NOT_VALID;
+        return false;
     }
     uint64_t *const keys = (uint64_t *)(first + 2);
-    const row_tokens row = {p, keys, (int64_t *)(keys + N), first, first + 1};
-    double largest = 0;
+    *row = (row_tokens){p, keys, (int64_t *)(keys + N), first, first + 1};
+    *largest = 0;
     memset(first, 0, sizeof *first);
     for (int64_t i = 0; i < N; i++) {
-        if (ons_sample_p_at(of, p, i) > largest) largest = ons_sample_p_at(of, p, i);
+        if (ons_sample_p_at(of, p, i) > *largest) *largest = ons_sample_p_at(of, p, i);
         add_token(of, first, key_at(of, p, i), 0);
     }
-    const uint64_t kept = kept_mass(of, filters, &row, largest);
+    return true;
+}
+
+ons_drawn_token ons_draw_by_masses(ons_sampling *of, const ons_row_filters *filters, int64_t number,
+                                   double scale, const void *p) {
+    row_tokens row;
+    double largest;
+    if (!add_up(of, p, &row, &largest)) return ONS_NOT_VALID;
+    const uint64_t kept = kept_tokens(of, filters, &row, largest).mass;
     const uint64_t at = ons_mass_below(ons_random_of_row(of->sample, number), kept);
     const place_in_order place = place_of(of, &row, false, at + 1);
     const double of_token = p_of_key(of, place.key);
     const uint64_t order = (at - place.mass_above) / ons_mass_of(of_token);
-    const int64_t token = token_of_equal(of, &row, number, scale, place.key, order);
-    free(first);
+    int64_t count, token = -1;
+    ordered_token *const equal = tokens_of_key(of, &row, number, scale, place.key, &count);
+    if (equal) token = equal[order < (uint64_t)count ? order : (uint64_t)count - 1].index;
+    free(equal);
+    free(row.first);
     return ons_drawn_of(token, of_token, kept);
+}
+
+void ons_keep_by_masses(ons_sampling *of, const ons_row_filters *filters, int64_t number,
+                        double scale, void *p) {
+    row_tokens row;
+    double largest;
+    if (!add_up(of, p, &row, &largest)) return;
+    const first_tokens kept = kept_tokens(of, filters, &row, largest);
+    int64_t count;
+    ordered_token *const equal = tokens_of_key(of, &row, number, scale, kept.last.key, &count);
+    for (int64_t i = 0; i < of->plan->N; i++)
+        if (key_at(of, p, i) < kept.last.key) ons_sample_no_p(of, p, i);
+    for (int64_t i = 0; equal && i < count; i++)
+        if ((uint64_t)i >= kept.equal) ons_sample_no_p(of, p, equal[i].index);
+    free(equal);
+    free(row.first);
 }

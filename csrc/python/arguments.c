@@ -199,7 +199,7 @@ int ons_take_method(PyObject *object, ons_device device, ons_operation operation
 /* Whether plan() and methods() know the operation. Losses and routers take other arguments. */
 static bool is_planned(int operation) {
     return !ons_operations[operation].loss && operation != ONS_OPERATION_route &&
-           operation != ONS_OPERATION_sample;
+           !ons_is_sampler((ons_operation)operation);
 }
 
 int ons_take_operation(PyObject *object, ons_operation *operation) {

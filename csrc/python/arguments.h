@@ -130,6 +130,8 @@ extern const char ons_logprob_doc[], ons_logprob_gradient_doc[];
 /* sample.c */
 PyObject *ons_sample_call(PyObject *self, PyObject *args);
 extern const char ons_sample_doc[];
+PyObject *ons_filtered_softmax_call(PyObject *self, PyObject *args);
+extern const char ons_filtered_softmax_doc[];
 
 /* route.c */
 PyObject *ons_route_call(PyObject *self, PyObject *args);

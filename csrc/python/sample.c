@@ -1,4 +1,4 @@
-/* sample.c - the sampler of a language model, for onsoftmax/_sample.py. */
+/* sample.c - the sampler of a language model and its filters, for onsoftmax/_sample.py. */
 #include "row_call.h"
 
 #include <string.h>
@@ -8,8 +8,9 @@
 /* The views are entries of `rows`. */
 typedef struct {
     ons_row_call rows;
-    PyObject *temperature, *top_k, *top_p, *min_p, *seed, *offset, *where;
-    ons_view *logprob, *indices, *valid;
+    PyObject *temperature, *top_k, *top_p, *min_p, *where;
+    PyObject *seed, *offset; /* NULL without a draw */
+    ons_view *logprob, *indices, *valid, *filtered;
     ons_sample sample;
 } sample_call;
 
@@ -52,9 +53,10 @@ static int take_arrays(sample_call *call, int axis) {
         take_real(call, "temperature", call->temperature, &sample->temperature) < 0 ||
         take_integer(call, "top_k", call->top_k, &sample->top_k) < 0 ||
         take_real(call, "top_p", call->top_p, &sample->top_p) < 0 ||
-        take_real(call, "min_p", call->min_p, &sample->min_p) < 0 ||
-        take_integer(call, "seed", call->seed, &sample->seed) < 0 ||
-        take_integer(call, "offset", call->offset, &sample->offset) < 0)
+        take_real(call, "min_p", call->min_p, &sample->min_p) < 0)
+        return -1;
+    if (call->seed && (take_integer(call, "seed", call->seed, &sample->seed) < 0 ||
+                       take_integer(call, "offset", call->offset, &sample->offset) < 0))
         return -1;
     return ons_join_rows(rows);
 }
@@ -85,21 +87,31 @@ static ons_view along_axis(const ons_row_call *rows, const ons_view *result) {
     return view;
 }
 
-static int run(const sample_call *call, ons_method method) {
+static int run(const sample_call *call, bool is_invariant) {
     const ons_row_call *rows = &call->rows;
-    const ons_view logprob = along_axis(rows, call->logprob);
+    const bool draws = call->seed != NULL;
+    const ons_view y = draws ? along_axis(rows, call->logprob) : *call->filtered;
     ons_view operand[ONS_OPERANDS];
     ons_problem problem;
     memcpy(operand, rows->masks.operand, sizeof operand);
     operand[ONS_X] = rows->x;
-    operand[ONS_INDICES] = along_axis(rows, call->indices);
-    if (ons_make_problem(ONS_OPERATION_sample, operand, &logprob, rows->along, &problem) < 0)
-        return -1;
+    if (draws) operand[ONS_INDICES] = along_axis(rows, call->indices);
+    const ons_operation operation = draws ? ONS_OPERATION_sample : ONS_OPERATION_filtered_softmax;
+    if (ons_make_problem(operation, operand, &y, rows->along, &problem) < 0) return -1;
     problem.sample = &call->sample;
     problem.k = 1;
     problem.scale_by = 1.0;
     problem.stream = rows->caller.stream;
-    return ons_run_call(&rows->caller, &problem, method, rows->threads);
+    return ons_run_call(&rows->caller, &problem,
+                        is_invariant ? ONS_METHOD_INVARIANT : ONS_METHOD_AUTO, rows->threads);
+}
+
+/* The result of a call, or the operator that must take the arrays instead. */
+static PyObject *end_call(sample_call *call, PyObject *result, const char *name) {
+    ons_row_call *rows = &call->rows;
+    ons_release_rows(rows);
+    PyObject *const by = rows->outside.by_operator;
+    return by ? ons_operator_of(rows->caller.module, by, name) : result;
 }
 
 PyObject *ons_sample_call(PyObject *self, PyObject *args) {
@@ -116,15 +128,32 @@ PyObject *ons_sample_call(PyObject *self, PyObject *args) {
         return NULL;
     call.sample.joint = joint;
     call.sample.logprob = (ons_sample_logprob)logprob;
-    const ons_method method = is_invariant ? ONS_METHOD_INVARIANT : ONS_METHOD_AUTO;
     if (take_arrays(&call, axis) == 0 && make_results(&call, wants_valid) == 0 &&
-        run(&call, method) == 0 && ons_leave_rows(rows) == 0)
+        run(&call, is_invariant) == 0 && ons_leave_rows(rows) == 0)
         result = Py_BuildValue("(NNN)", ons_hand_over_rows(rows, call.indices),
                                ons_hand_over_rows(rows, logprob ? call.logprob : NULL),
                                ons_hand_over_rows(rows, call.valid));
-    ons_release_rows(rows);
-    PyObject *const by = rows->outside.by_operator;
-    return by ? ons_operator_of(rows->caller.module, by, "sample") : result;
+    return end_call(&call, result, "sample");
+}
+
+PyObject *ons_filtered_softmax_call(PyObject *self, PyObject *args) {
+    sample_call call;
+    ons_row_call *rows = &call.rows;
+    PyObject *stream, *threads, *result = NULL;
+    int axis, joint, is_invariant;
+    memset(&call, 0, sizeof call);
+    rows->caller.outside = &rows->outside;
+    if (!PyArg_ParseTuple(args, "OiOOOOpOpOO:filtered_softmax", &rows->logits, &axis,
+                          &call.temperature, &call.top_k, &call.top_p, &call.min_p, &joint,
+                          &call.where, &is_invariant, &stream, &threads) ||
+        ons_begin_rows(rows, self, stream, threads) < 0)
+        return NULL;
+    call.sample.joint = joint;
+    if (take_arrays(&call, axis) == 0 &&
+        (call.filtered = ons_new_row_result(rows, &rows->x, rows->real)) &&
+        run(&call, is_invariant) == 0 && ons_leave_rows(rows) == 0)
+        result = ons_hand_over_rows(rows, call.filtered);
+    return end_call(&call, result, "filtered_softmax");
 }
 
 const char ons_sample_doc[] =
@@ -134,6 +163,14 @@ const char ons_sample_doc[] =
     "logprob: 0 none, 1 unfiltered, 2 filtered. temperature, top_p and min_p are floats, or\n"
     "arrays of float32 or float64. top_k, seed and offset are ints, or arrays of int32 or int64.\n"
     "The arrays come without gaps. They have the shape of the rows, or one element.\n"
+    "\n"
+    "If an operator must take the arrays, such as tensors that require grad, the result is\n"
+    "this operator instead.";
+
+const char ons_filtered_softmax_doc[] =
+    "filtered_softmax($module, logits, axis, temperature, top_k, top_p, min_p, joint, where,\n"
+    "                 is_invariant, stream, num_threads, /)\n--\n\n"
+    "The filtered probabilities for onsoftmax/_sample.py. The arguments are those of sample.\n"
     "\n"
     "If an operator must take the arrays, such as tensors that require grad, the result is\n"
     "this operator instead.";

@@ -182,7 +182,8 @@ def call_route(
     return CALLS["route"](logits, symbolic_int(k), operator.index(axis), *given, **terms)
 
 
-def call_sample(
+def call_on_tokens(
+    name: str,
     logits: Any,
     parameters: dict[str, Any],
     axis: int,
@@ -191,19 +192,19 @@ def call_sample(
     num_threads: int | None,
     **terms: Any,
 ) -> Any:
-    """Calls the operator sample."""
+    """Calls the operator sample or filtered_softmax."""
     check_tensor(logits)
     given: list[torch.Tensor | None] = []
-    for name, value in parameters.items():
-        number = number_of(name, value)
+    for parameter, value in parameters.items():
+        number = number_of(parameter, value)
         if number is None:
-            given.append(as_tensor(name, value, logits))
+            given.append(as_tensor(parameter, value, logits))
         else:
             given.append(None)
-            terms[f"{name}_of_all"] = number
+            terms[f"{parameter}_of_all"] = number
     given.append(None if where is None else as_tensor("where", where, logits))
     terms |= _shared(stream, num_threads)
-    return CALLS["sample"](logits, operator.index(axis), *given, **terms)
+    return CALLS[name](logits, operator.index(axis), *given, **terms)
 
 
 def typed(dtype: Any) -> dict[str, torch.dtype]:

@@ -226,7 +226,7 @@ _NO_GRADIENT = {
     "bias": "pass bias.detach()",
     "temperature": "pass temperature.detach()",
 }
-_FACTORS = {"route": "bias", "sample": "temperature"}
+_FACTORS = {"route": "bias", "sample": "temperature", "filtered_softmax": "temperature"}
 
 
 class _Differentiable:

@@ -15,7 +15,7 @@ from .._divergences import check_divergence
 from .._libraries.kinds import index_dtype_name
 from .._losses import check_kind, check_terms
 from .._route import check_groups, check_names
-from .._sample_arguments import INTEGERS, PARAMETERS, logprob_name
+from .._sample_arguments import FILTERS, INTEGERS, PARAMETERS, logprob_name
 from .._sample_arguments import check_names as check_sample_names
 
 
@@ -322,30 +322,47 @@ def _of_route(
     return logits.new_empty(shape, dtype=real), logits.new_empty(shape, dtype=index_dtype or torch.int64)
 
 
-def _of_sample(
+def _rows_of_tokens(
+    name: str,
     logits: Tensor,
     axis: int,
-    *given: Tensor | None,
+    names: tuple[str, ...],
+    given: tuple[Tensor | None, ...],
     filter_apply_order: str = "top_k_first",
-    return_logprob: str | None = None,
-    return_valid: bool = False,
     method: str = "auto",
     **_: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
-    check_sample_names(filter_apply_order, method)
-    logprob_name(return_logprob or False)
+) -> tuple[list[Any], torch.dtype]:
+    """Checks the arguments of a sampler. Returns the shape of the rows and the type of probabilities."""
+    check_sample_names(filter_apply_order, method, name)
     place = axis_of_rows(axis, logits.ndim) % logits.ndim
     rows = [*logits.shape[:place], *logits.shape[place + 1 :]]
     if _holds(logits.shape[place] == 0):
         raise ValueError("logits has rows of length 0: expected at least 1")
-    _check(logits, [axis], given[len(PARAMETERS) :])
-    for name, array in zip(PARAMETERS, given, strict=False):
+    _check(logits, [axis], given[len(names) :])
+    for name, array in zip(names, given, strict=False):
         if array is not None:
             check_kind(name, _name_of(array), name in INTEGERS)
             _check_devices(logits, **{name: array})
             if not _holds(prod(array.shape) == 1):
                 _check_shape(name, array, rows)
-    real = torch.float64 if _float_type(logits, None) == torch.float64 else torch.float32
+    return rows, torch.float64 if _float_type(logits, None) == torch.float64 else torch.float32
+
+
+def _of_filtered_softmax(logits: Tensor, axis: int, *given: Tensor | None, **terms: Any) -> Tensor:
+    _, real = _rows_of_tokens("filtered_softmax", logits, axis, FILTERS, given, **terms)
+    return logits.new_empty(logits.shape, dtype=real)
+
+
+def _of_sample(
+    logits: Tensor,
+    axis: int,
+    *given: Tensor | None,
+    return_logprob: str | None = None,
+    return_valid: bool = False,
+    **terms: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    logprob_name(return_logprob or False)
+    rows, real = _rows_of_tokens("sample", logits, axis, PARAMETERS, given, **terms)
     return (
         logits.new_empty(rows, dtype=torch.int64),
         logits.new_empty(rows if return_logprob else [0], dtype=real if return_logprob else torch.float32),
@@ -367,6 +384,7 @@ FAKES: dict[str, Callable[..., Any]] = {
     "logprob_backward": _of_logprob_backward,
     "route": _of_route,
     "sample": _of_sample,
+    "filtered_softmax": _of_filtered_softmax,
 }
 for _kind in ("kl", "js"):
     FAKES |= {

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .._divergences import BETA
 from .._libraries.torch import FOR_GRADIENT
+from .._sample_arguments import GREEDY_BELOW
 from .losses import weights_of_rows
 
 _TERMS = ("label_smoothing", 0.0), ("z_loss", 0.0), ("reduction", "mean")
@@ -323,6 +324,21 @@ def _of_route(call: Call, grad: Tensor, _: Any) -> Any:
     return of_k.new_zeros(logits.shape).scatter(axis, at, of_k).to(logits.dtype), None, *call.nones
 
 
+def _of_filtered_softmax(call: Call, grad: Tensor, *_: Any) -> Any:
+    """The kept tokens are constant, so this is the gradient of a softmax of their logits."""
+    (y,), axis, temperature = call.arrays, call.axes, (*call.others, None)[0]
+    call.axes, call.where, call.scale = [axis], None, None
+    of_scaled = call.again("softmax_backward", grad, y)
+    if temperature is None:
+        number = call.keywords.get("temperature_of_all", 1.0)
+        of_logits = of_scaled / (1.0 if number < GREEDY_BELOW else number)
+    else:
+        of_rows = temperature.masked_fill(temperature < GREEDY_BELOW, 1)
+        one = of_rows.numel() == 1
+        of_logits = of_scaled / (of_rows.reshape(()) if one else of_rows.unsqueeze(axis))
+    return of_logits.to(call.dtype), *call.nones
+
+
 GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "softmax": (_result, _of_rows("softmax_backward")),
     "log_softmax": (_result, _of_rows("log_softmax_backward")),
@@ -337,6 +353,7 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "logprob_backward": (_arrays, _of_logprob_gradient),
     "route": (_array_and_indices, _of_route),
     "sample": (_nothing, _none),
+    "filtered_softmax": (_result, _of_filtered_softmax),
 }
 for _kind in ("kl", "js"):
     GRADIENTS |= {

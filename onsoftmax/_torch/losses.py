@@ -15,8 +15,8 @@ from .._divergences import BETA, divergence
 from .._libraries.torch import in_mode, is_plain, is_watched
 from .._losses import _prepared, _Terms
 from .._route import routed
-from .._sample import sampled
-from .._sample_arguments import DEFAULTS, PARAMETERS
+from .._sample import filtered, sampled
+from .._sample_arguments import DEFAULTS, FILTERS, PARAMETERS
 
 _DEFAULTS = {"ignore_index": -100, "label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"}
 
@@ -141,16 +141,29 @@ def _route(
     return found if isinstance(found, tuple) else NotImplemented
 
 
+def _of_rows(
+    names: tuple[str, ...], given: tuple[Tensor | None, ...], terms: dict[str, Any]
+) -> dict[str, Any]:
+    """The parameters of rows: tensors, or numbers that come out of the terms. The terms receive the mask."""
+    parameters: dict[str, Any] = {}
+    for name, tensor in zip(names, (*given, *(None,) * len(names))[: len(names)], strict=True):
+        number = terms.pop(f"{name}_of_all", DEFAULTS[name])
+        parameters[name] = number if tensor is None else tensor
+    terms["where"] = (*given[len(names) :], None)[0]
+    return parameters
+
+
+def _filtered_softmax(logits: Tensor, axis: int, *given: Tensor | None, **terms: Any) -> Any:
+    parameters = _of_rows(FILTERS, given, terms)
+    found = filtered(logits, parameters, axis=axis, **terms)
+    return NotImplemented if callable(found) else found
+
+
 def _sample(
     logits: Tensor, axis: int, *given: Tensor | None, return_logprob: Any = None, **terms: Any
 ) -> Any:
     """What is not wanted is an empty tensor."""
-    of_rows = (*given, *(None,) * len(PARAMETERS))[: len(PARAMETERS)]
-    parameters: dict[str, Any] = {}
-    for name, tensor in zip(PARAMETERS, of_rows, strict=True):
-        number = terms.pop(f"{name}_of_all", DEFAULTS[name])
-        parameters[name] = number if tensor is None else tensor
-    terms["where"] = (*given[len(PARAMETERS) :], None)[0]
+    parameters = _of_rows(PARAMETERS, given, terms)
     found = sampled(logits, parameters, axis=axis, return_logprob=return_logprob or False, **terms)
     if not isinstance(found, tuple):
         return NotImplemented
@@ -177,6 +190,7 @@ IMPLEMENTATIONS = {
     "js_divergence_backward": _of_plain(partial(_divergence_backward, beta=BETA)),
     "route": _of_plain(_route),
     "sample": _of_plain(_sample),
+    "filtered_softmax": _of_plain(_filtered_softmax),
 }
 
 

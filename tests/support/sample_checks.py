@@ -220,6 +220,39 @@ def check_sample(logits: Any, found: Any, *, by_logits: bool = False, **terms: A
     return int((draws.valid & (draws.first < draws.last)).sum())
 
 
+def check_filtered(logits: Any, found: Any, *, by_logits: bool = False, **terms: Any) -> int:
+    """Compares a result of filtered_softmax for NumPy arrays with the definition. Returns the number of rows
+    whose filters end so near a token that rounding may change whether it is kept. by_logits: as in
+    check_sample."""
+    for name in ("num_threads", "method"):
+        terms.pop(name, None)
+    draws = draws_of(logits, seed=0, **terms)
+    compute = oracle.compute_type(logits.dtype)
+    found = np.asarray(found)
+    assert found.shape == logits.shape and found.dtype == compute, (found.shape, found.dtype)
+    if logits.size == 0:
+        return 0
+    y = rows_of(found, terms.get("axis", -1)).astype(np.float64)
+    info = np.finfo(compute)
+    kept = draws.kept
+    for at in range(len(y)):
+        if not draws.valid[at]:
+            assert np.isnan(y[at]).all(), f"row {at} is not valid: {y[at]}"
+            continue
+        own = y[at][draws.order[at]]
+        if by_logits:  # tokens with equal logits may change places
+            starts = np.flatnonzero(np.diff(draws.scaled[at], prepend=np.inf))
+            own = np.concatenate([-np.sort(-part) for part in np.split(own, starts[1:])])
+        count = min(max(np.count_nonzero(own), kept[at, 0]), kept[at, 2])
+        right = np.where(np.arange(len(own)) < count, np.exp(draws.scaled[at].astype(np.longdouble)), 0)
+        right /= right.sum()
+        error = info.eps * (32 + np.abs(draws.scaled[at])) * right + 2 * info.tiny
+        good = np.abs(own - right) <= np.where(right > 0, error, 2 * info.tiny * (draws.scaled[at] < -80))
+        shown = own[~good][:3], right[~good][:3], np.flatnonzero(~good)[:3], kept[at]
+        assert good.all(), f"row {at}: {shown}"
+    return int((draws.valid & (kept[:, 0] < kept[:, 2])).sum())
+
+
 # ------- random calls
 
 KINDS = ("normal", "peaked", "flat", "equal", "ties", "huge", "tail", "edges")
@@ -246,6 +279,12 @@ def parameter(rng: Any, shape: Any, dtypes: Any, some: Any) -> Any:
     if rng.random() < 0.5:
         return rng.choice(some).item()
     return np.asarray(rng.choice(some, shape if rng.random() < 0.9 else ()), rng.choice(dtypes))
+
+
+def filters_of(terms: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of sample that filtered_softmax takes too."""
+    draw = "seed", "offset", "return_logprob", "return_valid"
+    return {name: value for name, value in terms.items() if name not in draw}
 
 
 def random_case(seed: int, rows: int = 0) -> tuple[Any, dict[str, Any]]:

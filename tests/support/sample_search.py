@@ -1,4 +1,4 @@
-"""Random rows of sample against its definition in float64, on the CPU or on a GPU.
+"""Random rows of sample and filtered_softmax against their definition in float64, on the CPU or on a GPU.
 
 python tests/support/sample_search.py --rows 1000000 --device cuda
 
@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 import random_search
-from sample_checks import check_sample, random_case
+from sample_checks import check_filtered, check_sample, filters_of, random_case
 
 import onsoftmax as ons
 
@@ -23,9 +23,12 @@ ROWS_A_CASE = 100
 def search(rows: int, seed: int, device: str) -> dict[str, Any]:
     def check(seed: int) -> tuple[int, int, str]:
         logits, terms = random_case(seed, ROWS_A_CASE)
+        filters, by_logits = filters_of(terms), device != "cpu"
         found = random_search.called(ons.sample, device, (logits,), terms)
+        filtered = random_search.called(ons.filtered_softmax, device, (logits,), filters)
         try:
-            return len(logits), check_sample(logits, found, by_logits=device != "cpu", **terms), ""
+            check_filtered(logits, filtered, by_logits=by_logits, **filters)
+            return len(logits), check_sample(logits, found, by_logits=by_logits, **terms), ""
         except AssertionError as error:
             return len(logits), 0, f"seed {seed}: {logits.dtype} {logits.shape} {terms}: {error}"
 
