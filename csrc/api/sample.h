@@ -125,7 +125,8 @@ ONS_INLINE uint64_t ons_random_of_row(const ons_sample *sample, int64_t row) {
 #define ONS_WHOLE_MASS 0x1p50
 ONS_INLINE uint64_t ons_mass_of(double p) { return (uint64_t)(p * ONS_WHOLE_MASS); }
 
-/* The mass that has the share top_p of `mass`. Probabilities are rounded, so a little less counts:
+/* The mass that has the share top_p of `mass`: of the tokens that top_k keeps, or of the whole row,
+ * which is ONS_WHOLE_MASS. Probabilities are rounded, so a little less counts:
  * then half of some equal tokens have the share 0.5. */
 ONS_INLINE double ons_share_of_mass(double top_p, double mass, bool in_double) {
     return ceil(top_p * mass * (1 - (in_double ? 0x1p-40 : 0x1p-22)));

@@ -56,9 +56,8 @@ static bool draw_from_list(const ons_sampling *of, const ons_row_filters *filter
     double enough = INFINITY;
     if (filters->top_p < 1) {
         uint64_t mass = 0;
-        for (int64_t i = 0; i < (of_k ? count : list->count); i++) mass += mass_at(of, list, i);
-        enough = ons_share_of_mass(filters->top_p,
-                                   of_k || list->count == N ? (double)mass : ONS_WHOLE_MASS,
+        for (int64_t i = 0; of_k && i < count; i++) mass += mass_at(of, list, i);
+        enough = ons_share_of_mass(filters->top_p, of_k ? (double)mass : ONS_WHOLE_MASS,
                                    of->plan->compute == ONS_FLOAT64);
     }
     uint64_t kept = 0;

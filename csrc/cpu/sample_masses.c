@@ -7,6 +7,7 @@
 
 #include "part.h"
 #include "sample.h"
+#include "vec/half.h"
 
 /* A key is the bits of a probability. A larger probability has a larger key. */
 static uint64_t key_at(const ons_sampling *of, const void *p, int64_t i) {
@@ -114,10 +115,11 @@ static uint64_t kept_mass(const ons_sampling *of, const ons_row_filters *filters
     }
     uint64_t end = of_k;
     if (filters->top_p < 1) {
+        const bool limited = !of->sample->joint && filters->top_k < N;
         const double share =
-            ons_share_of_mass(filters->top_p, (double)(of->sample->joint ? all : of_k),
+            ons_share_of_mass(filters->top_p, limited ? (double)of_k : ONS_WHOLE_MASS,
                               of->plan->compute == ONS_FLOAT64);
-        const uint64_t wanted = share > 1 ? (uint64_t)share : 1;
+        const uint64_t wanted = share < 1 ? 1 : share < (double)all ? (uint64_t)share : all;
         const place_in_order last = place_of(of, row, false, wanted);
         const uint64_t one = mass_of_key(of, last.key);
         const uint64_t mass = last.mass_above + (wanted - last.mass_above + one - 1) / one * one;
@@ -166,8 +168,8 @@ static int64_t token_of_equal(ons_sampling *of, const row_tokens *row, int64_t n
         const bool in_double = of->plan->compute == ONS_FLOAT64;
         of->kernels->move.load(in_double ? (void *)&wide : (void *)&single,
                                from + row->index[i] * x->stride[problem->dims - 1], 0, x->dtype, 1);
-        tokens[i] = (ordered_token){in_double ? wide * scale : (double)(float)(single * scale),
-                                    row->index[i]};
+        tokens[i] = (ordered_token){
+            in_double ? wide * scale : (double)ons_product_to_float(single, scale), row->index[i]};
         differ |= tokens[i].logit != tokens[0].logit;
     }
     if (differ) qsort(tokens, (size_t)count, sizeof *tokens, by_order);

@@ -60,11 +60,9 @@ __device__ inline ons_drawn_token draw_from_list(const token_lists<Real> &lists,
     double enough = arithmetic<double>::infinity();
     if (cuts_mass) {
         mass_type all = 0;
-        for (int i = lane; i < (of_k ? count : lists.length); i += WARP)
-            all += ons_mass_of((double)p[i]);
+        for (int i = lane; of_k && i < count; i += WARP) all += ons_mass_of((double)p[i]);
         all = mass_of_warp(all);
-        enough = ons_share_of_mass(filters.top_p,
-                                   of_k || lists.length == N ? (double)all : ONS_WHOLE_MASS,
+        enough = ons_share_of_mass(filters.top_p, of_k ? (double)all : ONS_WHOLE_MASS,
                                    sizeof(Real) == sizeof(double));
     }
     const double least = filters.min_p * (double)p[0];

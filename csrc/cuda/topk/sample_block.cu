@@ -289,9 +289,9 @@ __device__ inline mass_type kept_mass(const Tokens &tokens, const ons_row_filter
     const mass_type of_k = filters.top_k < N ? tokens.of_first((mass_type)filters.top_k) : all;
     mass_type end = of_k;
     if (filters.top_p < 1) {
-        const double wanted =
-            ons_share_of_mass(filters.top_p, (double)(joint ? all : of_k), tokens.in_double());
-        end = min(end, tokens.of_mass(max((mass_type)wanted, mass_type(1))));
+        const double whole = !joint && filters.top_k < N ? (double)of_k : ONS_WHOLE_MASS;
+        const auto wanted = (mass_type)ons_share_of_mass(filters.top_p, whole, tokens.in_double());
+        end = min(end, tokens.of_mass(min(max(wanted, mass_type(1)), all)));
     }
     if (filters.min_p > 0) end = min(end, tokens.of_likely(filters.min_p * largest));
     return end;
