@@ -48,7 +48,7 @@ const char *ons_xla_widen_scale(const xla_buffer *buffer, ons_xla_call *call);
 /* The text about an array that the others do not fit. */
 extern const char ons_xla_misfit[];
 
-/* losses.c, route.c, sample.c: take a loss, a divergence, log-probabilities, a router, or a sampler.
+/* losses.c, route.c, sample.c: take a loss, a divergence, log-probabilities, a router or a sampler.
  * Return NULL, or a text about what is wrong. */
 const char *ons_xla_take_loss(const xla_frame *frame, const xla_text *operands,
                               const xla_array *axes, ons_xla_call *call);

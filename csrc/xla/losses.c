@@ -84,7 +84,8 @@ const char *ons_xla_take_divergence(const xla_frame *frame, const xla_text *oper
     const int real = terms->in_double ? XLA_FLOAT64 : XLA_FLOAT32;
     if (!fits || operand[ONS_GRADIENT].dtype != operand[ONS_X].dtype ||
         operand[ONS_Y].dtype != operand[ONS_X].dtype || value->dtype != real ||
-        (of[GIVEN] && (of[GIVEN]->dtype != real || !ons_xla_is_of_rows(of[GIVEN], &shape, XLA_NO_DIMENSION))))
+        (of[GIVEN] &&
+         (of[GIVEN]->dtype != real || !ons_xla_is_of_rows(of[GIVEN], &shape, XLA_NO_DIMENSION))))
         return ons_xla_misfit;
     terms->given = of[GIVEN] ? of[GIVEN]->data : NULL;
     terms->given_step = 1;
@@ -109,7 +110,8 @@ static bool take_of_rows(const array_of_rows *arrays, int count, const xla_shape
     for (int i = 0; i < count; i++) {
         const array_of_rows *each = &arrays[i];
         if (!each->buffer) continue;
-        if (each->buffer->dtype != each->dtype || !ons_xla_is_of_rows(each->buffer, shape, each->a_row))
+        if (each->buffer->dtype != each->dtype ||
+            !ons_xla_is_of_rows(each->buffer, shape, each->a_row))
             return false;
         *each->to = each->buffer->data;
     }

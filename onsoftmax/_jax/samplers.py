@@ -48,6 +48,9 @@ class Sampler(NamedTuple):
         arrays = {
             letter: _of_all_rows(each, shape) for letter, each in zip(_LETTERS, parameters, strict=True)
         }
+        numbers: dict[str, Any] = {
+            name: (np.int64 if name in INTEGERS else np.float64)(number) for name, number in self.numbers
+        }
         indices = jax.dtypes.canonicalize_dtype(np.int64)
         found: tuple[Array, ...] = run(
             self.call._replace(operation="sample"),
@@ -56,7 +59,7 @@ class Sampler(NamedTuple):
             joint=np.int32(self.joint),
             logprob=np.int32(self.logprob),
             period=np.int64(self.period),
-            **{name: (np.int64 if name in INTEGERS else np.float64)(n) for name, n in self.numbers},
+            **numbers,
         )
         return tuple(found)
 
@@ -73,7 +76,7 @@ def _sampled(of: Sampler, *arrays: Array | None) -> tuple[Array, ...]:
     return in_one_call(of.run, *arrays)
 
 
-@_sampled.defjvp
+@_sampled.defjvp  # type: ignore[untyped-decorator]
 def _refuse_gradient(of: Sampler, *_: Any) -> Any:
     raise RuntimeError(
         "no gradient flows through the log-probability of sample: pass jax.lax.stop_gradient(logits), and "
