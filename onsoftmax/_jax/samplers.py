@@ -79,8 +79,8 @@ def _sampled(of: Sampler, *arrays: Array | None) -> tuple[Array, ...]:
 @_sampled.defjvp  # type: ignore[untyped-decorator]
 def _refuse_gradient(of: Sampler, *_: Any) -> Any:
     raise RuntimeError(
-        "no gradient flows through the log-probability of sample: pass jax.lax.stop_gradient of the logits and "
-        "of the parameters, and take the log-probability of the indices by logprob"
+        "no gradient flows through the log-probability of sample: pass jax.lax.stop_gradient of the logits "
+        "and of the parameters, and take the log-probability of the indices by logprob"
     )
 
 
