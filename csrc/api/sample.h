@@ -50,6 +50,7 @@ typedef enum { ONS_NO_LOGPROB, ONS_LOGPROB_UNFILTERED, ONS_LOGPROB_FILTERED } on
 typedef struct ons_sample {
     ons_row_real temperature, top_p, min_p;
     ons_row_integer top_k, seed, offset; /* top_k below 1: off */
+    int64_t period; /* rows have the numbers 0 to period - 1, again and again */
     bool joint;
     ons_sample_logprob logprob;
     bool *valid; /* an entry for each row, in the order of the rows; NULL: not wanted */
@@ -95,12 +96,11 @@ ONS_INLINE bool ons_filters_are_off(const ons_row_filters *filters, int64_t N) {
 }
 
 /* A random number of 64 bits: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
- * 1, 2, 3", 2011) with the seed as key and (offset, row) as counter. A row with a seed of its own
- * counts as row 0. */
-ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t row) {
+ * 1, 2, 3", 2011) with the seed as key and (offset, number of the row) as counter. */
+ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t number) {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t c[4] = {(uint32_t)offset, (uint32_t)(offset >> 32), (uint32_t)row,
-                     (uint32_t)(row >> 32)};
+    uint32_t c[4] = {(uint32_t)offset, (uint32_t)(offset >> 32), (uint32_t)number,
+                     (uint32_t)(number >> 32)};
     for (int round = 0; round < 10; round++) {
         const uint64_t a = (uint64_t)0xD2511F53 * c[0], b = (uint64_t)0xCD9E8D57 * c[2];
         const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b,
@@ -114,10 +114,9 @@ ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t row
 
 /* The random number of a row. */
 ONS_INLINE uint64_t ons_random_of_row(const ons_sample *sample, int64_t row) {
-    const bool own_seed = sample->seed.of_rows && sample->seed.step > 0;
     return ons_random_bits((uint64_t)ons_row_integer_of(&sample->seed, row),
                            (uint64_t)ons_row_integer_of(&sample->offset, row),
-                           own_seed ? 0 : (uint64_t)row);
+                           (uint64_t)row % (uint64_t)sample->period);
 }
 
 /* The mass of a token is its probability in fixed point, so sums of masses have no rounding error.

@@ -56,6 +56,7 @@ static int take_arrays(sample_call *call, int axis) {
         take_integer(call, "seed", call->seed, &sample->seed) < 0 ||
         take_integer(call, "offset", call->offset, &sample->offset) < 0)
         return -1;
+    sample->period = sample->seed.step > 0 ? 1 : rows->count; /* 1: seeds of their own */
     return ons_join_rows(rows);
 }
 
