@@ -176,9 +176,8 @@ def explain(
     cross_entropy has the same (m, d) too. With lse = m + log(d), the loss is lse - x[target]. Its gradient is
     softmax, and 1 less at the target. logprob is x[target] - lse.
 
-    sample has (m, d) of the row divided by the temperature. Then it shows the tokens in their order, the tokens
-    that each filter keeps, the random number u, and the token whose running sum passes u. The row counts as
-    row 0.
+    sample has (m, d) of the row divided by the temperature. Then it shows the tokens in their order, what
+    each filter keeps, the random number u, and the token whose running sum passes u. The row counts as row 0.
 
     `exact` finds each result in double, and an interval that has the exact result. If both ends of the
     interval round to the same number of the result's type, that is the result. Otherwise two doubles decide.

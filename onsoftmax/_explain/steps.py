@@ -51,9 +51,7 @@ class Row:
         self.operation, self.x, self.grad, self.k, self.tile = operation, x, grad, k, tile
         self.chosen, self.sampling = chosen, sampling
         self.compute = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-        with np.errstate(over="ignore"):
-            scaled = (x.astype(np.float64) * sampling.scale).astype(self.compute)
-        logits = x if sampling.scale == 1 else scaled
+        logits = x if sampling.scale == 1 else _product(x, sampling.scale, self.compute)
         self.wide, self.wide_grad = logits.astype(np.float64), grad.astype(np.float64)
         if kind := OF_CHOSEN.get(operation):
             self.exact, self.size = textbook_of_chosen(kind, self.wide, chosen)
@@ -146,6 +144,13 @@ class Row:
                 **facts,
             )
         )
+
+
+def _product(x: Array, scale: float, compute: np.dtype[Any]) -> Array:
+    """x * scale, rounded once to the arithmetic's type as the kernels do it."""
+    exact = np.float64 if compute == np.float64 else np.longdouble
+    with np.errstate(all="ignore"):
+        return np.asarray((x.astype(exact) * scale).astype(compute))
 
 
 def _at(state: State) -> State:
