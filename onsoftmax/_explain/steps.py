@@ -148,7 +148,7 @@ class Row:
 
 def _product(x: Array, scale: float, compute: np.dtype[Any]) -> Array:
     """x * scale, rounded once to the arithmetic's type as the kernels do it."""
-    exact = np.float64 if compute == np.float64 else np.longdouble
+    exact = compute if compute == np.float64 else np.dtype(np.longdouble)
     with np.errstate(all="ignore"):
         return np.asarray((x.astype(exact) * scale).astype(compute))
 
