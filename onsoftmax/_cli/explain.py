@@ -82,14 +82,14 @@ def add(commands: Any) -> None:
     )
     option("--min-p", type=_number, default=0.0, metavar="P", help="for sample: keeps p >= P * the largest p")
     option("--seed", type=int, metavar="S", help="for sample: the seed of its random number")
+    option("--offset", type=int, default=0, metavar="O", help="for sample: its offset (default: 0)")
     option(
-        "--offset", type=int, default=0, metavar="O", help="for sample: the number of the step (default: 0)"
-    )
-    option(
-        "--filter-apply-order",
+        "--joint",
+        dest="filter_apply_order",
+        action="store_const",
+        const="joint",
         default="top_k_first",
-        metavar="ORDER",
-        help="for sample: top_k_first (the default), or joint: top_p is a share of the whole row",
+        help="for sample: top_p is a share of the whole row, not of what top_k keeps",
     )
     add_dtype(parser, "float64, or float32 with exact")
     option("--html", metavar="FILE", help="writes a page: the row on its way between memory and registers")

@@ -72,7 +72,7 @@ def test_explain_prints_the_trace(capsys):
     asked = ["explain", *ROW, "--operation", "sample", *filters]
     assert prints(asked, capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1], **sample)}\n"
     sample |= {"offset": 3, "filter_apply_order": "joint"}
-    asked += ["--offset", "3", "--filter-apply-order", "joint"]
+    asked += ["--offset", "3", "--joint"]
     assert prints(asked, capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1], **sample)}\n"
     exact = ons.explain([1, 2, 3, 6, 2, 1], method="exact")
     assert prints(["explain", "--method", "exact"], capsys) == f"{exact}\n"
