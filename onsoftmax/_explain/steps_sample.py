@@ -49,12 +49,10 @@ def end(row: Row, state: State, from_memory: bool) -> None:
     running = list(accumulate(int(each * WHOLE_MASS) for each in p))
     _show_order(row, state, tokens, p, running)
     kept = _filter(row, tokens, p, running, top_k)
-    mass = running[kept - 1]
-    # If only the first token has a mass, the sum is its p without the rounding of a mass.
-    total = p[0] if mass == int(p[0] * WHOLE_MASS) else mass / WHOLE_MASS
-    if not filtered:
-        total = sum(p)
-    else:
+    mass, total = running[kept - 1], sum(p)
+    if filtered:
+        # If only the first token has a mass, the sum is its p without the rounding of a mass.
+        total = p[0] if mass == int(p[0] * WHOLE_MASS) else mass / WHOLE_MASS
         shares = [each / total for each in p[:kept]]
         _show_tokens(row, "renormalize", tokens[:kept], shares, [each / mass for each in running[:kept]])
     bits = random_bits(sampling.seed, sampling.offset, 0)
