@@ -325,8 +325,8 @@ static bool are_all_aligned(const ons_problem *problem, const ons_plan *plan) {
 
 /* Whether rows can be staged (staged.cuh), and gain by it: contiguous rows of one type, one after
  * the other, that begin at the same place in a pack in x and in y. If all rows begin and end with a
- * pack, only softmax of 16-bit rows gains, and only if rows are no multiples of 32 bytes, since
- * such multiples meet in the same banks of shared memory. */
+ * pack, only softmax of 16-bit rows gains. Even these rows do not gain if their size is a multiple
+ * of 32 bytes, since they then meet in the same banks of shared memory. */
 static bool can_be_staged(const ons_problem *problem, const ons_plan *plan) {
     enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];

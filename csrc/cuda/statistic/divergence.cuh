@@ -1,6 +1,6 @@
 /* divergence.cuh - the statistic of a divergence between two rows (op/divergence.h): the pairs of
- * both, and the mean that the terms need, from one read. The terms are weighted with the softmax of
- * one row, the weights; the other row is the rest. In kl_divergence x has the weights, in
+ * both, and the mean that the terms need, from one read. The softmax of one row weights the terms.
+ * This row is called the weights, and the other row the rest. In kl_divergence x is the weights, in
  * reverse_kl_divergence x is the rest.
  *
  * Let u = x log2(e) - c for each row, with c = m log2(e) rounded once. Then d = sum(2^u) and

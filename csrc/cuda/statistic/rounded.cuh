@@ -1,5 +1,6 @@
 /* rounded.cuh - the exact results of a row, rounded once (api/rounding.h): its sum in double,
- * results that a double decides, and the sum in two doubles for the others. Elements are floats. */
+ * results that a double decides, and the sum in two doubles for the other results. Elements are
+ * floats. */
 #ifndef ONS_ROUNDED_CUH
 #define ONS_ROUNDED_CUH
 
