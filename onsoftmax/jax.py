@@ -336,7 +336,7 @@ def logprob(
     -------
     jax.Array or LogProb
         As from onsoftmax.logprob, with the same bits. argmax and rank are int32 unless jax_enable_x64 is on.
-        If an index is no element's, its log-probability and the gradient of its row are NaN, and its rank is
+        If an index is out of range, its log-probability and the gradient of its row are NaN, and its rank is
         -1, also on the CPU.
 
     Raises
@@ -378,7 +378,7 @@ def kl_divergence(
     Parameters
     ----------
     p_logits, q_logits : jax.Array or tracer, of at least one dimension
-        As `softmax` takes its array. Gradients flow to both.
+        As `softmax` takes its array. Gradients flow to both arrays.
     axis, scale, where, reduction
         As onsoftmax.kl_divergence takes them. `scale` and `where` may be tracers too. No gradient flows to
         `scale`.

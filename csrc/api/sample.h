@@ -1,18 +1,18 @@
 /* sample.h - what a sampler takes besides its logits, and the steps that the CPU and a GPU share.
  *
  * Let p be the softmax of a row divided by its temperature. The tokens are in order of their
- * logits, the largest first; of equal logits the one with the lower index comes first. Logits that
- * the division makes equal may be in either order. Each filter keeps the first tokens of this
- * order:
+ * logits, the largest first. If two logits are equal, the lower index comes first. Logits that the
+ * division makes equal may be in either order. Each filter keeps the first tokens of this order:
  *
- *     top_k    as many
- *     top_p    the fewest that have the share top_p of the mass: of the tokens that top_k keeps, or
- *              if `joint` of the whole row
- *     min_p    those with p >= min_p times the largest p
+ *     top_k    the first top_k tokens
+ *     top_p    the fewest tokens that have the share top_p of the mass that top_k keeps, or if
+ *              `joint` of the mass of the whole row
+ *     min_p    the tokens with p >= min_p times the largest p
  *
- * The first token is always kept. The draw is one of the kept tokens, each with its p over the
- * kept ones' sum. It is the token at which the running mass passes a random number below the kept
- * mass. A row without filters runs in the order of indices, any other row in the order of logits.
+ * The first token is always kept. The draw takes one of the kept tokens, each with the probability
+ * p / (sum of the kept p). It takes the token at which the running mass passes a random number
+ * below the kept mass. The running mass of a row without filters is in the order of indices, and of
+ * any other row in the order of logits.
  *
  * A temperature of 0, or too small to divide by, takes the first token. Its log-probability is at
  * temperature 1.
@@ -28,11 +28,11 @@
 #include "problem.h"
 #include "state.h"
 
-/* A number for each row, or one for all. */
+/* A number for each row, or one number for all rows. */
 typedef struct {
     const void *of_rows; /* without gaps; NULL: `number` is for all rows */
     int64_t step;        /* 1, or 0 if of_rows has one number for all rows */
-    ons_dtype dtype;     /* of of_rows */
+    ons_dtype dtype;     /* the type of of_rows */
     double number;
 } ons_row_real;
 typedef struct {
@@ -69,7 +69,7 @@ ONS_INLINE int64_t ons_row_integer_of(const ons_row_integer *all, int64_t row) {
 
 ONS_INLINE bool ons_is_greedy(double temperature) { return temperature < 1e-30; }
 
-/* What logits are multiplied by. */
+/* The factor of the logits. */
 ONS_INLINE double ons_sample_scale(double temperature) {
     return ons_is_greedy(temperature) ? 1 : 1 / temperature;
 }
@@ -124,9 +124,9 @@ ONS_INLINE uint64_t ons_random_of_row(const ons_sample *sample, int64_t row) {
 #define ONS_WHOLE_MASS 0x1p50
 ONS_INLINE uint64_t ons_mass_of(double p) { return (uint64_t)(p * ONS_WHOLE_MASS); }
 
-/* The mass that has the share top_p of `mass`: of the tokens that top_k keeps, or of the whole row,
- * which is ONS_WHOLE_MASS. Probabilities are rounded, so a little less counts:
- * then half of some equal tokens have the share 0.5. */
+/* The mass that has the share top_p of `mass`. `mass` is the mass of the tokens that top_k keeps, or
+ * ONS_WHOLE_MASS, the mass of a row. Probabilities are rounded, so a slightly smaller mass is
+ * enough. For example, two of four equal tokens have the share 0.5. */
 ONS_INLINE double ons_share_of_mass(double top_p, double mass, bool in_double) {
     return ceil(top_p * mass * (1 - (in_double ? 0x1p-40 : 0x1p-22)));
 }

@@ -12,7 +12,7 @@
 enum {
     PIECE_BYTES = 1 << 18, /* about the bytes of a piece's arrays, if rows are short */
     FIRST_LIST = 256,      /* tokens of a row's list, if top_p or min_p may end in it */
-    LONGEST_LIST = 4096,   /* if top_k alone ends it */
+    LONGEST_LIST = 4096,   /* the most tokens of a list that top_k alone ends */
     BLOCK = 256,           /* tokens whose masses are added up before they are compared */
     CHAINS = 8             /* independent sums, of which compilers make vectors */
 };
@@ -109,7 +109,7 @@ static ons_drawn_token draw_from_all(const ons_sampling *of, const void *p, int6
     for (int64_t begin = 0; begin < N && passed <= at; begin += BLOCK) {
         const double with_block = passed + mass_of_block(of, p, begin);
         if (with_block > at || begin + BLOCK >= N) {
-            /* the last token with a mass, if rounding leaves the sum below the block's */
+            /* if rounding leaves the sum below the block's mass, the last token with a mass */
             for (int64_t i = begin; i < N && i < begin + BLOCK && passed <= at; i++) {
                 if (ons_sample_p_at(of, p, i) > 0) token = i;
                 passed += ons_sample_p_at(of, p, i);
@@ -180,7 +180,7 @@ static void store(const ons_sampling *of, int64_t row, const ons_drawn_token *dr
         *(float *)y = (float)logprob;
 }
 
-/* `list` is for a row with filters, and p has all probabilities of a row without. */
+/* `list` is for a row with filters. p has all probabilities of a row without filters. */
 static ons_drawn_token draw(ons_sampling *of, const ons_row_filters *filters,
                             const token_list *list, const void *p, int64_t row, double *scale) {
     ons_drawn_token drawn = ONS_NOT_VALID;

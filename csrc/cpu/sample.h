@@ -28,7 +28,7 @@ static inline double ons_sample_p_at(const ons_sampling *of, const void *array, 
 }
 
 /* sample_masses.c: draws from row number `number`, whose filters do not end in its list, by the
- * probabilities p of its tokens. `scale` is what its logits are multiplied by. */
+ * probabilities p of its tokens. `scale` multiplies its logits. */
 ons_drawn_token ons_draw_by_masses(ons_sampling *of, const ons_row_filters *filters, int64_t number,
                                    double scale, const void *p);
 

@@ -34,7 +34,7 @@ static uint64_t mass_of_key(const ons_sampling *of, uint64_t key) {
     return ons_mass_of(p_of_key(of, key));
 }
 
-/* What the tokens with each digit amount to. Digit 0 of a key is its highest. */
+/* The mass and the number of the tokens with each digit. Digit 0 of a key is its highest digit. */
 enum { DIGIT = 11, DIGITS = 1 << DIGIT };
 typedef struct {
     uint64_t mass[DIGITS], count[DIGITS];
@@ -51,13 +51,13 @@ static void add_token(const ons_sampling *of, tokens_by_digit *to, uint64_t key,
     to->count[digit]++;
 }
 
-/* A place in the order of a row's tokens: the key of its token, and what the tokens with larger
- * keys amount to. */
+/* A place in the order of a row's tokens: the key of its token, and the mass and the number of the
+ * tokens with larger keys. */
 typedef struct {
     uint64_t key, mass_above, count_above;
 } place_in_order;
 
-/* A row's tokens. `first` has all of them; the arrays have room for N keys and N indices. */
+/* A row's tokens. `first` counts all of them. The arrays have room for N keys and N indices. */
 typedef struct {
     const void *p;
     uint64_t *keys;
@@ -65,7 +65,8 @@ typedef struct {
     tokens_by_digit *first, *next;
 } row_tokens;
 
-/* The token with which the first tokens reach a mass, or their number. There is as much. */
+/* The place at which the first tokens reach the mass `wanted`, or the number `wanted` if by_count.
+ * All tokens together must reach it. */
 static place_in_order place_of(const ons_sampling *of, const row_tokens *row, bool by_count,
                                uint64_t wanted) {
     const int levels = of->plan->compute == ONS_FLOAT64 ? 6 : 3;
@@ -146,8 +147,8 @@ static int by_order(const void *a_, const void *b_) {
     return a->index < b->index ? -1 : 1;
 }
 
-/* The tokens with this key have the same probability, but maybe other logits. Returns number
- * `order` of them in their order, or -1 if there is no memory. */
+/* The tokens with this key have the same probability, but may have different logits. Returns the
+ * token number `order` among them, in the order of tokens, or -1 if there is no memory. */
 static int64_t token_of_equal(ons_sampling *of, const row_tokens *row, int64_t number, double scale,
                               uint64_t key, uint64_t order) {
     int64_t count = 0;

@@ -36,7 +36,7 @@
  * The results of log-probabilities are the log-probabilities, then those that the flags name, in
  * the flags' order. They, the index and their gradients have all rows, and a last dimension of
  * their own for the entries of each row. argmax and rank are int64 in memory, as words. The moments
- * have one dimension, in the order of api/logprob.h. An index that is no element's gives NaN.
+ * have one dimension, in the order of api/logprob.h. An index out of range gives NaN.
  *
  * The results of a router are the weights and the indices. The bias has one dimension.
  *

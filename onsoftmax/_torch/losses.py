@@ -63,7 +63,7 @@ def _logprob(
     rank: bool = False,
     num_threads: int | None = None,
 ) -> Any:
-    """What is not wanted is an empty tensor."""
+    """A result that is not wanted is an empty tensor."""
     index = _prepared("index", index, ("int64", "int32"))
     found = _core.logprob(logits, index, axis, entropy, True, argmax, rank, True, None, num_threads)
     if not isinstance(found, tuple):  # an operator
@@ -144,7 +144,7 @@ def _route(
 def _sample(
     logits: Tensor, axis: int, *given: Tensor | None, return_logprob: Any = None, **terms: Any
 ) -> Any:
-    """What is not wanted is an empty tensor."""
+    """A result that is not wanted is an empty tensor."""
     of_rows = (*given, *(None,) * len(PARAMETERS))[: len(PARAMETERS)]
     parameters: dict[str, Any] = {}
     for name, tensor in zip(PARAMETERS, of_rows, strict=True):

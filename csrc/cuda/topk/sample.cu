@@ -22,7 +22,7 @@ struct token_lists {
     Real *p;
     const uint32_t *index;
     int length;
-    bool finds_p;  /* from the logits, relative to the largest; then p is not known yet */
+    bool finds_p;  /* the kernel finds p from the logits, relative to the largest logit */
     bool *goes_on; /* a row whose filters do not end in its list; null if all end there */
 };
 
@@ -66,7 +66,8 @@ __device__ inline ons_drawn_token draw_from_list(const token_lists<Real> &lists,
                                    sizeof(Real) == sizeof(double));
     }
     const double least = filters.min_p * (double)p[0];
-    /* visit(i, p, the mass up to this token, and before it) until it returns false in a lane */
+    /* Calls visit(i, p, the mass up to this token, the mass before it) until visit returns false
+     * in a lane. */
     auto walk = [&](auto visit) {
         mass_type before = 0;
         for (int begin = 0; begin < count; begin += WARP) {
