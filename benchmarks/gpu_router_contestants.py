@@ -47,7 +47,7 @@ def normalized(weights: torch.Tensor) -> torch.Tensor:
 
 
 def counts_of(keys: torch.Tensor) -> torch.Tensor:
-    """What each group counts: its two best."""
+    """The value of each group: the sum of its two best."""
     return keys.unflatten(-1, (GROUPS, -1)).topk(2).values.sum(-1)
 
 

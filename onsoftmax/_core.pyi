@@ -1342,15 +1342,15 @@ def pack(
 def loss_gradient(logits: Any, target: Any, axis: int, pairs: Any, factors: Any, weight: Any, /) -> Any:
     """The gradient of rows of logits, or of parts of rows, from the pairs of the whole rows. factors
     has three float64 for each row: all, each and own. The gradient of class j is then
-    all * softmax(row)[j] - each * weight[j], and own less at the target. A row whose target is
-    -1 has the gradient 0. If the target is not in this part, give any class of the part, and
-    own = 0.
+    all * softmax(row)[j] - each * weight[j]. At the target, own is subtracted too. A row whose
+    target is -1 has the gradient 0. If the target is not in this part, give any class of the
+    part, and own = 0.
     """
 
 def multiply(gradient: Any, grad_loss: Any, /) -> bool:
-    """Multiplies a gradient on a GPU in place by one number there. A number of exactly 1 leaves it
-    untouched, and the call does not wait for the GPU. Returns False, and does nothing, if the
-    gradient has gaps or is on the CPU.
+    """Multiplies a gradient on a GPU in place by one number on the same GPU. If the number is
+    exactly 1, the gradient is neither read nor written. The call does not wait for the GPU.
+    Returns False, and does nothing, if the gradient has gaps or is on the CPU.
     """
 
 def divergence(
@@ -1390,10 +1390,10 @@ def logprob(
     num_threads: int | None,
     /,
 ) -> Any:
-    """(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those
-    that are not wanted. index comes without gaps. It has the shape of the rows, or one
-    dimension more. moments has the pairs of all rows, and then, if entropy is wanted, the
-    mean of x - m of each row.
+    """(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py. A result that is
+    not wanted is None. index comes without gaps. It has the shape of the rows, or one
+    dimension more. moments has the pairs of all rows. If entropy is wanted, the mean of x - m
+    of each row follows.
 
     If an operator must take the arrays, such as tensors that require grad, the result is
     this operator instead.
@@ -1458,7 +1458,7 @@ def sample(
     num_threads: int | None,
     /,
 ) -> Any:
-    """(indices, logprob, valid) for onsoftmax/_sample.py; None for those that are not wanted.
+    """(indices, logprob, valid) for onsoftmax/_sample.py. A result that is not wanted is None.
     logprob: 0 none, 1 unfiltered, 2 filtered. temperature, top_p and min_p are floats, or
     arrays of float32 or float64. top_k, seed and offset are ints, or arrays of int32 or int64.
     The arrays come without gaps. They have the shape of the rows, or one element.
@@ -1484,7 +1484,7 @@ def cross_entropy(
     /,
 ) -> tuple[Any, Any, Any]:
     """(loss, gradient, lse) for onsoftmax/_losses.py. target, weight and grad_loss come without
-    gaps, weight and grad_loss in the arithmetic's type. grad_out: None for no gradient, True
+    gaps. weight and grad_loss have the arithmetic's type. grad_out: None for no gradient, True
     for a new array, or the array that receives it. reduction: 0 none, 1 sum, 2 mean.
     """
 

@@ -127,7 +127,7 @@ def kl_divergence(
     stream: Any = None,
     num_threads: int | None = None,
 ) -> Any:
-    """The Kullback-Leibler divergence of each row: sum(p * log(p / q)), p and q the softmax of both rows.
+    """The Kullback-Leibler divergence of each row: sum(p * log(p / q)). p and q are the softmax of both rows.
 
     A GPU reads both arrays once. No array of their size is written. In distillation, the forward divergence
     is kl_divergence(teacher, student), and the reverse divergence is kl_divergence(student, teacher).
@@ -145,7 +145,7 @@ def kl_divergence(
     scale : number, or array that broadcasts to the rows
         Multiplies both logits: 1 / temperature.
     where : array of bool that broadcasts to the logits, optional
-        The elements that count, in both rows. A row without any has the value 0 and the gradient 0.
+        The elements that count, in both rows. A row without such elements has the value 0 and the gradient 0.
     reduction : "none", "mean" or "sum"
         "none" gives a value for each row. "mean" gives the mean of the values of the rows, and "sum" their
         sum.
@@ -156,16 +156,16 @@ def kl_divergence(
     -------
     array of the logits' kind, or a number
         In nats. It is float64 for float64 logits, and float32 for all other types. An element with p = 0 adds
-        0. An element with q = 0, because its logit is -inf, and p above 0 gives inf. A row with a NaN or
-        +inf, or with nothing but -inf, gives NaN. A row without elements gives 0. The mean over no rows is
-        NaN.
+        0. If an element has q = 0, because its logit is -inf, and p above 0, the value is inf. A row with a
+        NaN or +inf, or with nothing but -inf, gives NaN. A row without elements gives 0. The mean over no
+        rows is NaN.
 
     Raises
     ------
     ValueError
         The shapes differ, an argument is out of its range, or the arrays are on different devices.
     TypeError
-        The types differ, or are none that softmax takes.
+        The types differ, or softmax does not take them.
     RuntimeError
         As softmax raises it. Also if scale requires grad.
 
@@ -254,8 +254,8 @@ def kl_divergence_with_grad(
     -------
     (value, gradient)
         The gradient has the type of the logits. If the value of a row is NaN, its gradient is NaN. If the
-        value is inf, the gradient with respect to p_logits is not finite, and the gradient with respect to
-        q_logits is.
+        value is inf, the gradient with respect to p_logits is not finite, but the gradient with respect to
+        q_logits is finite.
 
     Raises
     ------
@@ -339,7 +339,8 @@ def js_divergence(
     Returns
     -------
     array of the logits' kind, or a number
-        As kl_divergence returns it. The value is never above log(2). It is finite if an element has q = 0.
+        As kl_divergence returns it. The value is never above log(2). It is finite even if an element has
+        q = 0.
 
     Raises
     ------

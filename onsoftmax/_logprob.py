@@ -113,21 +113,21 @@ def logprob(
     Returns
     -------
     array of the logits' kind, or LogProb
-        The log-probabilities in the shape of index, or a LogProb with all that is wanted. Real numbers are
-        float64 for float64 logits, and float32 for all other types. A row with a NaN or +inf, or with
-        nothing but -inf, has NaN as its log-probability and entropy. An element that is -inf beside finite
-        ones has the log-probability -inf, and adds 0 to the entropy.
+        The log-probabilities in the shape of index, or a LogProb with all results that you asked for. Real
+        numbers are float64 for float64 logits, and float32 for all other types. A row with a NaN or +inf, or
+        with nothing but -inf, has NaN as its log-probability and entropy. An element that is -inf beside
+        finite elements has the log-probability -inf, and adds 0 to the entropy.
 
     Raises
     ------
     IndexError
-        An index on the CPU is no element's. On a GPU its log-probability is NaN and its rank is -1, since an
-        exception would have to wait for the GPU. The same holds inside jax.jit.
+        An index on the CPU is out of range. On a GPU, the log-probability of such an index is NaN and its
+        rank is -1, since an exception would have to wait for the GPU. The same holds inside jax.jit.
     ValueError
         The shape of index does not fit, rank is wanted for several elements of each row, topk is out of its
         range, or the arrays are on different devices.
     TypeError
-        The index is not of integers, or an array has a type that softmax does not take.
+        The index does not have an integer type, or an array has a type that softmax does not take.
 
     Examples
     --------

@@ -212,7 +212,7 @@ def cross_entropy(
         A row with this target counts as if it were not there. Its loss and its gradient are 0, whatever its
         logits are.
     label_smoothing : float
-        The share a, from 0 to 1, of the target that all classes have alike. The loss is then
+        The share a, from 0 to 1, of the target that is spread evenly over all classes. The loss is then
         (1 - a) * weight[target] * (lse - x[target]) + a / N * sum(weight * (lse - x)), with
         lse = logsumexp(x).
     z_loss : float
@@ -241,10 +241,10 @@ def cross_entropy(
         A target on the CPU is no class and not ignore_index. On a GPU, the loss and the gradient of such a
         row are NaN, since an exception would have to wait for the GPU. They are NaN inside jax.jit too.
     ValueError
-        The target's shape is not that of the rows, an argument is out of its range, or the arrays are on
+        The target does not have the shape of the rows, an argument is out of its range, or the arrays are on
         different devices.
     TypeError
-        The target is not of integers, or an array has a type that softmax does not take.
+        The target does not have an integer type, or an array has a type that softmax does not take.
     RuntimeError
         As softmax raises it. Also if weight requires grad.
 

@@ -54,8 +54,8 @@ def check_groups(
     each = length // groups
     if not holds(k <= each * top_groups):
         raise ValueError(
-            f"k is {k}, and {top_groups} groups of {each} experts have {each * top_groups}: expected at most "
-            "that"
+            f"k is {k}, and {top_groups} groups of {each} experts have {each * top_groups} experts: "
+            f"expected at most {each * top_groups}"
         )
 
 
@@ -136,20 +136,21 @@ def route(
     score : {"softmax", "sigmoid", "sqrtsoftplus", "none"}
         The score of a logit x: softmax over all experts, 1 / (1 + exp(-x)), sqrt(log(1 + exp(x))), or x.
     bias : array_like of length N, optional
-        A number for each expert, added to its score for the choice alone.
+        A number for each expert. It is added to the score for the choice, but not for the weights.
     groups, top_groups : int
         The experts lie in `groups` equal groups, side by side. Only experts of the `top_groups` best groups
-        can be chosen. None: of all groups. A group counts its best score, or with a bias the sum of its two
-        best, bias included.
+        can be chosen. None means all groups. The value of a group is its largest score. With a bias, it is
+        the sum of the two largest numbers score + bias in the group.
     renormalize : bool
-        Whether the weights of a row are divided by their sum. If the sum is 0, they stay 0. If score is
-        "none", the weights are the softmax of the k logits.
+        Whether the weights of a row are divided by their sum. If the sum is 0, the weights stay 0. If score
+        is "none", the weights are the softmax of the k logits.
     scale : float
         The weights are multiplied by this factor at the end.
     index_dtype : dtype, optional
         int32 or int64. By default int64, or int32 in JAX without jax_enable_x64.
     where : array of bool that broadcasts to logits, optional
-        False excludes an expert. Its weight is 0, it counts for no group, and it comes after all others.
+        False excludes an expert. Its weight is 0, it has no part in the value of its group, and it comes
+        after all other experts.
     method : {"auto", "invariant"}
         Both give a row the same bits in any batch.
     stream, num_threads
@@ -158,16 +159,18 @@ def route(
     Returns
     -------
     Route
-        The named tuple (weights, indices), with k elements along axis. The expert with the best score comes
-        first, bias included. If two are equal, the one with the lower index comes first, also of groups.
-        NaN is the largest. Weights are float32, or float64 for float64 logits.
+        The named tuple (weights, indices), with k elements along axis. The expert with the largest score, or
+        with a bias the largest score + bias, comes first. If two experts are equal, the lower index comes
+        first. The same holds for two groups. NaN is the largest. Weights are float32, or float64 for float64
+        logits.
 
     Raises
     ------
     TypeError
         An argument has the wrong type.
     ValueError
-        An argument is out of range, k is more than the chosen groups have, or a shape does not fit.
+        An argument is out of range, k is larger than the number of experts in the chosen groups, or a shape
+        does not fit.
 
     Notes
     -----

@@ -94,7 +94,7 @@ def sample(
 
     Let p be the softmax of a row divided by its temperature. The tokens are in order of their logits, the
     largest first. Each filter keeps the first tokens of this order. The draw takes one of the tokens that
-    all filters keep, each with its p divided by the sum of their p.
+    all filters keep. The probability of such a token is its p divided by the sum of the kept p.
 
     Each parameter from `temperature` to `offset` is a number for all rows, or an array with a number for each
     row. An array may also have one number for all rows.
@@ -113,13 +113,13 @@ def sample(
         Keeps the tokens whose p is at least min_p times the largest p. 0 keeps all tokens.
     seed, offset : int or array_like of int
         Each pair of seed and offset gives other random numbers. Raise the offset at each step. Numbers count
-        modulo 2^64. If a row has a seed of its own, its place in the batch has no effect.
+        modulo 2^64. If each row has its own seed, the place of a row in the batch has no effect.
     filter_apply_order : {"top_k_first", "joint"}
-        "top_k_first": top_p is a share of the mass of the tokens that top_k keeps. "joint": of the mass of
-        the whole row.
+        "top_k_first": top_p is a share of the mass of the tokens that top_k keeps. "joint": top_p is a share
+        of the mass of the whole row.
     return_logprob : bool or {"unfiltered", "filtered"}
-        Whether to return the log-probability of the token. "unfiltered", or True: in the softmax p.
-        "filtered": among the tokens that the filters keep.
+        Whether to return the log-probability of the token. "unfiltered" and True give log(p). "filtered"
+        gives the log-probability among the tokens that the filters keep.
     return_valid : bool
         Whether to return which rows are valid.
     axis : int
@@ -136,8 +136,8 @@ def sample(
     indices, or a tuple (indices, logprob, valid)
         The tuple has only what is asked for. Each array has the shape of logits without the axis. Indices
         are int64, or int32 in JAX without jax_enable_x64. Log-probabilities are float32, or float64 for
-        float64 logits. A row is valid if its largest logit is finite, no logit is NaN, and its numbers are
-        in range. Any other row has the index -1 and the log-probability NaN.
+        float64 logits. A row is valid if its largest logit is finite, no logit is NaN, and its parameters
+        are in range. Any other row has the index -1 and the log-probability NaN.
 
     Raises
     ------

@@ -28,7 +28,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
 PARAMETERS = tuple(_RANGES)
 GREEDY_BELOW = 1e-30  # a temperature (csrc/api/sample.h)
 FILTERS = PARAMETERS[:4]  # without a draw
-# The numbers of an operator that is not given others.
+# The defaults of the operator's parameters.
 DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "offset": 0}
 INTEGERS = "top_k", "seed", "offset"
 
@@ -71,7 +71,7 @@ def number_of(name: str, value: Any) -> Any:
 
 
 def wanted(found: tuple[Any, Any, Any], return_logprob: Any, return_valid: bool) -> Any:
-    """What the caller of sample wants of its three results."""
+    """Which of its three results the caller of sample wants."""
     indices, logprob, valid = found
     others = [logprob] if logprob_name(return_logprob) else []
     if return_valid:

@@ -47,6 +47,7 @@ ExplainedOperation = Literal[
     "cross_entropy",
     "cross_entropy_with_grad",
     "logprob",
+    "sample",
 ]
 
 # The types of arguments. NumPy's releases allow different annotations, so only type checkers read these.

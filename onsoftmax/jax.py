@@ -20,20 +20,21 @@ try:
 except ImportError as error:
     raise ImportError("onsoftmax.jax needs JAX 0.5 or later: pip install jax") from error
 
-from ._jax import divergences, logprobs, losses, operators, ranks, routers
+from ._jax import divergences, logprobs, losses, operators, ranks, routers, samplers
 from ._jax.arguments import check_parts, refuse, take
 from ._jax.types import parted
 from ._libraries.jax import jax_floating
 from ._logprob import LogProb
 from ._losses import _Terms
 from ._route import Route
+from ._sample_arguments import PARAMETERS, wanted
 from ._topk import TopK
 
 if TYPE_CHECKING:
     from jax import Array
     from jax.typing import ArrayLike
 
-    from ._types import Axis, DType, MethodName, Reduction, Score, Side
+    from ._types import Axis, DType, FilterOrder, MethodName, Reduction, SampleLogprob, Score, Side
 
 __all__ = [
     "cross_entropy",
@@ -47,6 +48,7 @@ __all__ = [
     "logprob",
     "logsumexp",
     "route",
+    "sample",
     "softmax",
     "softmax_backward",
     "softmax_topk",
@@ -334,7 +336,7 @@ def logprob(
     -------
     jax.Array or LogProb
         As from onsoftmax.logprob, with the same bits. argmax and rank are int32 unless jax_enable_x64 is on.
-        If an index is no element's, its log-probability and the gradient of its row are NaN, and its rank is
+        If an index is out of range, its log-probability and the gradient of its row are NaN, and its rank is
         -1, also on the CPU.
 
     Raises
@@ -376,7 +378,7 @@ def kl_divergence(
     Parameters
     ----------
     p_logits, q_logits : jax.Array or tracer, of at least one dimension
-        As `softmax` takes its array. Gradients flow to both.
+        As `softmax` takes its array. Gradients flow to both arrays.
     axis, scale, where, reduction
         As onsoftmax.kl_divergence takes them. `scale` and `where` may be tracers too. No gradient flows to
         `scale`.
@@ -591,6 +593,72 @@ def route(
     return Route(weights, indices)
 
 
+def sample(
+    logits: ArrayLike,
+    /,
+    *,
+    temperature: ArrayLike = 1.0,
+    top_k: ArrayLike = 0,
+    top_p: ArrayLike = 1.0,
+    min_p: ArrayLike = 0.0,
+    seed: ArrayLike,
+    offset: ArrayLike = 0,
+    filter_apply_order: FilterOrder = "top_k_first",
+    return_logprob: bool | SampleLogprob = False,
+    return_valid: bool = False,
+    axis: int = -1,
+    where: ArrayLike | None = None,
+    method: str = "auto",
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Any:
+    """onsoftmax.sample as a call that JAX compiles into a program, on the CPU or a GPU.
+
+    Parameters
+    ----------
+    logits : jax.Array or tracer, of at least one dimension
+        As `softmax` takes its array.
+    temperature, top_k, top_p, min_p, seed, offset
+        As onsoftmax.sample takes them. Each may be a tracer too. A traced number counts as an array with one
+        element.
+    filter_apply_order, return_logprob, return_valid, axis, where, method
+        As onsoftmax.sample takes them. `where` may be a tracer too.
+    stream, num_threads
+        As `softmax` takes them.
+
+    Returns
+    -------
+    indices, or a tuple (indices, logprob, valid)
+        As from onsoftmax.sample, with the same bits. Indices are int32 unless jax_enable_x64 is on.
+
+    Raises
+    ------
+    ValueError, TypeError, AxisError
+        As onsoftmax.sample, when the call is traced.
+    RuntimeError
+        JAX differentiates a call with return_logprob.
+
+    Notes
+    -----
+    No gradient flows. JAX differentiates a program as if the indices were constant. vmap turns all mapped
+    calls into one call. Each mapped call gives what it gives alone. So mapped calls that share a seed and an
+    offset have the same random numbers: map the seed or the offset too. The same holds for the devices of
+    jax.shard_map.
+    """
+    found = samplers.sample(
+        logits,
+        dict(zip(PARAMETERS, (temperature, top_k, top_p, min_p, seed, offset), strict=True)),
+        filter_apply_order=filter_apply_order,
+        return_logprob=return_logprob,
+        axis=axis,
+        where=where,
+        method=method,
+        stream=stream,
+        num_threads=num_threads,
+    )
+    return wanted(found, return_logprob, return_valid)
+
+
 OPERATORS = {
     "softmax": softmax,
     "log_softmax": log_softmax,
@@ -606,4 +674,5 @@ OPERATORS = {
     "js_divergence": js_divergence,
     "js_divergence_with_grad": js_divergence_with_grad,
     "route": route,
+    "sample": sample,
 }

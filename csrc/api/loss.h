@@ -32,9 +32,9 @@ typedef struct ons_loss {
     /* For the gradient of rows whose pairs are given: an ons_loss_gradient of each row. It replaces
      * all other terms, except target, ignore_index and weight. */
     const double *factors;
-    double share; /* what each loss counts in `reduced`, if there is no divisor */
-    /* For a divergence, which also has in_double, given, loss, reduced and share, and whose
-     * gradient is multiplied by share: */
+    double share; /* the factor of each loss in `reduced`, if there is no divisor */
+    /* For a divergence alone. A divergence also uses in_double, given, loss, reduced and share, and
+     * its gradient is multiplied by share. */
     bool gradient; /* y receives the gradient */
     double beta;   /* of js_divergence */
 } ons_loss;
@@ -85,7 +85,7 @@ ONS_INLINE double ons_loss_of(const ons_loss *loss, int64_t row, int64_t target,
     double sum = (1.0 - loss->smoothing) * ons_class_weight(loss, target) * apart;
     if (loss->smoothing != 0.0) {
         const double W = ons_weight_sum(loss, N);
-        const double *of_row = loss->sums + 2 * row; /* an infinite sum rounds NaN away */
+        const double *of_row = loss->sums + 2 * row; /* the error of an infinite sum is NaN */
         const double of_x = isfinite(of_row[0]) ? of_row[0] + of_row[1] : of_row[0];
         sum += loss->smoothing / (double)N * ((W * m - of_x) + W * log_d);
     }

@@ -2,10 +2,10 @@
  * expert has a score, and a key: its score plus its bias. The k largest keys choose the experts.
  * Without a bias the logit is the key, since a larger logit never has a smaller score.
  *
- * The experts lie in `groups` equal groups. A group counts its two largest keys, added up, if there
- * is a bias, else its largest key. Experts come from the `top_groups` groups that count most. Ties
- * go to the lower index. NaN is the largest. Experts that `where` excludes come last, and a group
- * without any other experts comes after all groups that have some.
+ * The experts lie in `groups` equal groups. The value of a group is its largest key, or with a bias
+ * the sum of its two largest keys. The chosen experts come from the `top_groups` groups with the
+ * largest values. Ties go to the lower index. NaN is the largest. `where` allows some experts. The
+ * excluded experts come last. A group without an allowed expert comes after all other groups.
  *
  * The weight of a chosen expert is its score. With `renormalize` it is divided by the sum of the k
  * weights, or stays 0 if this sum is 0. At the end it is multiplied by `scale`. */
@@ -15,8 +15,8 @@
 #include "problem.h"
 #include "state.h"
 
-/* The score of a logit x: softmax of its row, 1 / (1 + e^-x), sqrt(log(1 + e^x)), or x itself,
- * which is renormalized by softmax over the k. */
+/* The score of a logit x: softmax of its row, 1 / (1 + e^-x), sqrt(log(1 + e^x)), or x itself. If
+ * the score is x, the weights are renormalized by softmax over the k logits. */
 typedef enum {
     ONS_SCORE_SOFTMAX,
     ONS_SCORE_SIGMOID,
@@ -26,7 +26,7 @@ typedef enum {
 
 typedef struct ons_route {
     ons_score score;
-    const void *bias; /* of each expert, in the arithmetic's type; NULL: none */
+    const void *bias; /* a number for each expert, in the arithmetic's type; NULL: none */
     int64_t groups, top_groups;
     bool renormalize;
     double scale;

@@ -2,18 +2,18 @@
  * a GPU share.
  *
  * Let p be the softmax of a row divided by its temperature. The tokens are in order of their
- * logits, the largest first; of equal logits the one with the lower index comes first. Logits that
- * the division makes equal may be in either order. Each filter keeps the first tokens of this
- * order:
+ * logits, the largest first. If two logits are equal, the lower index comes first. Logits that the
+ * division makes equal may be in either order. Each filter keeps the first tokens of this order:
  *
- *     top_k    as many
- *     top_p    the fewest that have the share top_p of the mass: of the tokens that top_k keeps, or
- *              if `joint` of the whole row
- *     min_p    those with p >= min_p times the largest p
+ *     top_k    the first top_k tokens
+ *     top_p    the fewest tokens that have the share top_p of the mass that top_k keeps, or if
+ *              `joint` of the mass of the whole row
+ *     min_p    the tokens with p >= min_p times the largest p
  *
- * The first token is always kept. The draw is one of the kept tokens, each with its p over the
- * kept ones' sum. It is the token at which the running mass passes a random number below the kept
- * mass. A row without filters runs in the order of indices, any other row in the order of logits.
+ * The first token is always kept. The draw takes one of the kept tokens, each with the probability
+ * p / (sum of the kept p). It takes the token at which the running mass passes a random number
+ * below the kept mass. The running mass of a row without filters is in the order of indices, and of
+ * any other row in the order of logits.
  *
  * filtered_softmax does not draw. Its result is a row of these probabilities. All excluded tokens
  * have 0.
@@ -32,11 +32,11 @@
 #include "problem.h"
 #include "state.h"
 
-/* A number for each row, or one for all. */
+/* A number for each row, or one number for all rows. */
 typedef struct {
     const void *of_rows; /* without gaps; NULL: `number` is for all rows */
     int64_t step;        /* 1, or 0 if of_rows has one number for all rows */
-    ons_dtype dtype;     /* of of_rows */
+    ons_dtype dtype;     /* the type of of_rows */
     double number;
 } ons_row_real;
 typedef struct {
@@ -55,6 +55,7 @@ typedef enum { ONS_NO_LOGPROB, ONS_LOGPROB_UNFILTERED, ONS_LOGPROB_FILTERED } on
 typedef struct ons_sample {
     ons_row_real temperature, top_p, min_p;
     ons_row_integer top_k, seed, offset; /* top_k below 1: off */
+    int64_t period; /* rows have the numbers 0 to period - 1, again and again */
     bool joint;
     ons_sample_logprob logprob;
     bool *valid; /* an entry for each row, in the order of the rows; NULL: not wanted */
@@ -73,7 +74,7 @@ ONS_INLINE int64_t ons_row_integer_of(const ons_row_integer *all, int64_t row) {
 
 ONS_INLINE bool ons_is_greedy(double temperature) { return temperature < 1e-30; }
 
-/* What logits are multiplied by. */
+/* The factor of the logits. */
 ONS_INLINE double ons_sample_scale(double temperature) {
     return ons_is_greedy(temperature) ? 1 : 1 / temperature;
 }
@@ -100,12 +101,11 @@ ONS_INLINE bool ons_filters_are_off(const ons_row_filters *filters, int64_t N) {
 }
 
 /* A random number of 64 bits: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
- * 1, 2, 3", 2011) with the seed as key and (offset, row) as counter. A row with a seed of its own
- * counts as row 0. */
-ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t row) {
+ * 1, 2, 3", 2011) with the seed as key and (offset, number of the row) as counter. */
+ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t number) {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t c[4] = {(uint32_t)offset, (uint32_t)(offset >> 32), (uint32_t)row,
-                     (uint32_t)(row >> 32)};
+    uint32_t c[4] = {(uint32_t)offset, (uint32_t)(offset >> 32), (uint32_t)number,
+                     (uint32_t)(number >> 32)};
     for (int round = 0; round < 10; round++) {
         const uint64_t a = (uint64_t)0xD2511F53 * c[0], b = (uint64_t)0xCD9E8D57 * c[2];
         const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b,
@@ -119,10 +119,9 @@ ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t row
 
 /* The random number of a row. */
 ONS_INLINE uint64_t ons_random_of_row(const ons_sample *sample, int64_t row) {
-    const bool own_seed = sample->seed.of_rows && sample->seed.step > 0;
     return ons_random_bits((uint64_t)ons_row_integer_of(&sample->seed, row),
                            (uint64_t)ons_row_integer_of(&sample->offset, row),
-                           own_seed ? 0 : (uint64_t)row);
+                           (uint64_t)row % (uint64_t)sample->period);
 }
 
 /* The mass of a token is its probability in fixed point, so sums of masses have no rounding error.
@@ -130,8 +129,9 @@ ONS_INLINE uint64_t ons_random_of_row(const ons_sample *sample, int64_t row) {
 #define ONS_WHOLE_MASS 0x1p50
 ONS_INLINE uint64_t ons_mass_of(double p) { return (uint64_t)(p * ONS_WHOLE_MASS); }
 
-/* The mass that has the share top_p of `mass`. Probabilities are rounded, so a little less counts:
- * then half of some equal tokens have the share 0.5. */
+/* The mass that has the share top_p of `mass`. `mass` is the mass of the tokens that top_k keeps, or
+ * ONS_WHOLE_MASS, the mass of a row. Probabilities are rounded, so a slightly smaller mass is
+ * enough. For example, two of four equal tokens have the share 0.5. */
 ONS_INLINE double ons_share_of_mass(double top_p, double mass, bool in_double) {
     return ceil(top_p * mass * (1 - (in_double ? 0x1p-40 : 0x1p-22)));
 }

@@ -1,7 +1,7 @@
 /* divergence.c - divergences between rows, and their gradients. A thread takes a piece of the rows
- * at a time. It fills its scratch with softmax of both inputs, and for kl_divergence with
- * log_softmax, as the methods of these operations compute them. The terms come from these numbers.
- */
+ * at a time. It runs softmax and log_softmax on this piece, and their results fill its scratch.
+ * kl_divergence needs softmax of one input and log_softmax of both. js_divergence needs softmax of
+ * both. The terms come from these numbers. */
 #include "cpu.h"
 
 #include <math.h>
@@ -13,8 +13,8 @@
 #include "part.h"
 #include "running_sum.h"
 
-/* The arrays of a thread's piece, in the compute type. P is the softmax that the terms are weighted
- * with: in reverse_kl_divergence, the softmax of ONS_GRADIENT. */
+/* The arrays of a thread's piece, in the compute type. P is the softmax that weights the terms. In
+ * reverse_kl_divergence this is the softmax of ONS_GRADIENT. */
 typedef enum { P, LOG_P, LOG_Q, Q, ARRAYS } array;
 
 /* About the bytes of a thread's scratch, if rows are short. */
@@ -32,8 +32,8 @@ typedef struct {
 
 /* ------- The terms of a row, for both types of arithmetic ------- */
 
-/* Adds up n terms in a fixed order, in a way that compilers make vectors of. Terms of type double
- * have their roundings added up too (running_sum.h). */
+/* Adds up n terms in a fixed order, in a form of which compilers make vectors. For terms of type
+ * double, the rounding errors are added up too (running_sum.h). */
 enum { CHAINS = 8 };
 #define ADD_UP(T, sum, n, term)                                                                 \
     do {                                                                                        \
@@ -55,8 +55,8 @@ enum { CHAINS = 8 };
         ADD_UP(T, sum, N, TERM_OF_KL);                                                           \
         return sum;                                                                              \
     }                                                                                            \
-    /* log(p / r) with r = beta p + (1 - beta) q. The roundings of 1 + x are put back. If q is   \
-     * much larger than p, q / p would overflow. */                                              \
+    /* log(p / r) with r = beta p + (1 - beta) q. The last term corrects the rounding of 1 + x.  \
+     * If q is much larger than p, q / p would overflow. */                                      \
     static T over_mixture_##name(T p, T q, T beta) {                                             \
         const T x = (1 - beta) * ((q - p) / p), finite = x > LARGEST ? LARGEST : x,              \
                 sum = 1 + finite;                                                                \
@@ -149,7 +149,7 @@ static double scale_of(const ons_problem *problem, int64_t row) {
                                            ons_offset_of_row(problem, ONS_SCALE, row));
 }
 
-/* Computes the value of a row and, where one of its arrays was, its gradient. */
+/* Computes the value of a row. If a gradient is wanted, it replaces one of the row's arrays. */
 static void finish_row(const divergences *of, int worker, int64_t i, int64_t row) {
     const ons_operation operation = of->problem->operation;
     const ons_loss *loss = of->problem->loss;

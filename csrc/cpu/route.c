@@ -1,7 +1,7 @@
 /* route.c - the router of a mixture of experts (api/route.h). A thread takes a piece of the rows at
- * a time. If logits are not the keys, or if there are groups, it fills its scratch with the keys of
- * the groups from which experts come, side by side. softmax_topk finds the k largest keys. The
- * weights then come from the k logits, in double. */
+ * a time. Experts can be chosen from the open groups alone. If the logits are not the keys, or if
+ * there are groups, the thread fills its scratch with the keys of the open groups, side by side.
+ * softmax_topk finds the k largest keys. The weights then come from the k logits, in double. */
 #include "../api/route.h"
 
 #include <math.h>
@@ -26,20 +26,20 @@ typedef struct {
     bool has_keys;          /* in scratch; otherwise the logits are the keys */
     bool has_probabilities; /* needs softmax of the whole row */
     int64_t size;           /* of a number of the compute type */
-    int64_t in_group, open; /* experts of a group, and of all groups from which experts come */
+    int64_t in_group, open; /* the number of experts in a group, and in all open groups */
     int64_t piece;          /* rows */
     char *scratch;
     atomic_int status;
 } routing;
 
-/* What a group counts. */
+/* The value of a group. */
 typedef struct {
     double number;
     bool has_some; /* allowed experts */
-    bool is_open;  /* experts come from it */
+    bool is_open;  /* experts can be chosen from it */
 } group;
 
-/* What a thread has for one row, and for each row of its piece. */
+/* The arrays of a thread: for one row, and for each row of its piece. */
 typedef struct {
     char *keys_of_row, *room; /* N, in the compute type */
     bool *allowed_of_row;
@@ -102,7 +102,7 @@ enum { FAR_BELOW = -40 };
         const T sum = 1 + e;                                                                    \
         return LOG(sum) + (e - (sum - 1)) / sum;                                                \
     }                                                                                           \
-    /* The same. Far below 0, log(1 + e^x) is e^x. Its root keeps its digits. */                \
+    /* From the same. Far below 0, log(1 + e^x) is e^x, and e^(x / 2) is its root. */           \
     static void sqrtsoftplus_##name(void *of_e, const void *of_x, int64_t n) {                  \
         const T *x = of_x;                                                                      \
         T *e = of_e;                                                                            \
@@ -117,7 +117,7 @@ enum { FAR_BELOW = -40 };
         for (int64_t i = 0; i < n; i++) key[i] = x[i] + b[i];                                   \
     }                                                                                           \
     static double number_##name(const void *array, int64_t i) { return ((const T *)array)[i]; } \
-    /* What a group of n experts counts: its largest key, or the sum of its two largest. */     \
+    /* The value of a group of n experts: its largest key, or the sum of its two largest. */    \
     static group count_##name(const void *keys, const bool *allowed, int64_t n, bool two) {     \
         const T *key = keys;                                                                    \
         T best[CHAINS], second[CHAINS], largest = -(T)INFINITY, next = -(T)INFINITY;            \
@@ -203,7 +203,7 @@ static bool counts_more(const group *a, const group *b) {
     return !isnan(b->number) && (isnan(a->number) || a->number > b->number);
 }
 
-/* Opens the groups that count most. */
+/* Opens the groups with the largest values. */
 static void open_groups(const routing *of, const char *keys, const bool *allowed, group *groups) {
     const ons_route *route = of->route;
     const int64_t n = of->in_group;
@@ -257,8 +257,8 @@ static double logit_of(const routing *of, const row_operands *row, int64_t i) {
     return (double)single;
 }
 
-/* The weights of a row's k experts, of which excluded ones come last. `scores` is the softmax of
- * the row's N experts if there are keys, else of the k. */
+/* The weights of a row's k experts. Excluded experts come last among them. `scores` is the softmax
+ * of the row's N experts if there are keys, else the softmax of the k experts. */
 static void weigh(const routing *of, const row_operands *row, const int64_t *index,
                   const void *scores, double *weight) {
     const ons_route *route = of->route;

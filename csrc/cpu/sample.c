@@ -13,7 +13,7 @@
 enum {
     PIECE_BYTES = 1 << 18, /* about the bytes of a piece's arrays, if rows are short */
     FIRST_LIST = 256,      /* tokens of a row's list, if top_p or min_p may end in it */
-    LONGEST_LIST = 4096,   /* if top_k alone ends it */
+    LONGEST_LIST = 4096,   /* the most tokens of a list that top_k alone ends */
     BLOCK = 256,           /* tokens whose masses are added up before they are compared */
     CHAINS = 8             /* independent sums, of which compilers make vectors */
 };
@@ -64,9 +64,8 @@ static kept_of_list keep_of_list(const ons_sampling *of, const ons_row_filters *
     double enough = INFINITY;
     if (filters->top_p < 1) {
         uint64_t mass = 0;
-        for (int64_t i = 0; i < (of_k ? count : list->count); i++) mass += mass_at(of, list, i);
-        enough = ons_share_of_mass(filters->top_p,
-                                   of_k || list->count == N ? (double)mass : ONS_WHOLE_MASS,
+        for (int64_t i = 0; of_k && i < count; i++) mass += mass_at(of, list, i);
+        enough = ons_share_of_mass(filters->top_p, of_k ? (double)mass : ONS_WHOLE_MASS,
                                    of->plan->compute == ONS_FLOAT64);
     }
     int64_t tokens = 0;
@@ -129,7 +128,7 @@ static ons_drawn_token draw_from_all(const ons_sampling *of, const void *p, int6
     for (int64_t begin = 0; begin < N && passed <= at; begin += BLOCK) {
         const double with_block = passed + sum_of_block(of, p, N, begin);
         if (with_block > at || begin + BLOCK >= N) {
-            /* the last token with a mass, if rounding leaves the sum below the block's */
+            /* if rounding leaves the sum below the block's mass, the last token with a mass */
             for (int64_t i = begin; i < N && i < begin + BLOCK && passed <= at; i++) {
                 if (ons_sample_p_at(of, p, i) > 0) token = i;
                 passed += ons_sample_p_at(of, p, i);
@@ -262,8 +261,8 @@ static void *probabilities(ons_sampling *of, int64_t row, double *scale) {
     return NULL;
 }
 
-/* In the next two functions, `list` is for a row with filters, and p has all probabilities of a row
- * without. */
+/* In the next two functions, `list` is for a row with filters. p has all probabilities of a row
+ * without filters. */
 static ons_drawn_token draw(ons_sampling *of, const ons_row_filters *filters,
                             const token_list *list, const void *p, int64_t row, double *scale) {
     if (!filters->in_range) return ONS_NOT_VALID;

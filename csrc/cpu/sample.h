@@ -35,7 +35,7 @@ static inline void ons_sample_no_p(const ons_sampling *of, void *array, int64_t 
 }
 
 /* sample_masses.c: draws from row number `number`, whose filters do not end in its list, by the
- * probabilities p of its tokens. `scale` is what its logits are multiplied by. */
+ * probabilities p of its tokens. `scale` multiplies its logits. */
 ons_drawn_token ons_draw_by_masses(ons_sampling *of, const ons_row_filters *filters, int64_t number,
                                    double scale, const void *p);
 /* The same row: sets the probabilities of the excluded tokens to 0. */

@@ -7,6 +7,7 @@
 
 #include "part.h"
 #include "sample.h"
+#include "vec/half.h"
 
 /* A key is the bits of a probability. A larger probability has a larger key. */
 static uint64_t key_at(const ons_sampling *of, const void *p, int64_t i) {
@@ -33,7 +34,7 @@ static uint64_t mass_of_key(const ons_sampling *of, uint64_t key) {
     return ons_mass_of(p_of_key(of, key));
 }
 
-/* What the tokens with each digit amount to. Digit 0 of a key is its highest. */
+/* The mass and the number of the tokens with each digit. Digit 0 of a key is its highest digit. */
 enum { DIGIT = 11, DIGITS = 1 << DIGIT };
 typedef struct {
     uint64_t mass[DIGITS], count[DIGITS];
@@ -50,13 +51,13 @@ static void add_token(const ons_sampling *of, tokens_by_digit *to, uint64_t key,
     to->count[digit]++;
 }
 
-/* A place in the order of a row's tokens: the key of its token, and what the tokens with larger
- * keys amount to. */
+/* A place in the order of a row's tokens: the key of its token, and the mass and the number of the
+ * tokens with larger keys. */
 typedef struct {
     uint64_t key, mass_above, count_above;
 } place_in_order;
 
-/* A row's tokens. `first` has all of them; the arrays have room for N keys and N indices. */
+/* A row's tokens. `first` counts all of them. The arrays have room for N keys and N indices. */
 typedef struct {
     const void *p;
     uint64_t *keys;
@@ -64,7 +65,8 @@ typedef struct {
     tokens_by_digit *first, *next;
 } row_tokens;
 
-/* The token with which the first tokens reach a mass, or their number. There is as much. */
+/* The place at which the first tokens reach the mass `wanted`, or the number `wanted` if by_count.
+ * All tokens together must reach it. */
 static place_in_order place_of(const ons_sampling *of, const row_tokens *row, bool by_count,
                                uint64_t wanted) {
     const int levels = of->plan->compute == ONS_FLOAT64 ? 6 : 3;
@@ -127,10 +129,11 @@ static first_tokens kept_tokens(const ons_sampling *of, const ons_row_filters *f
         kept = up_to(of, last, (uint64_t)filters->top_k - last.count_above);
     }
     if (filters->top_p < 1) {
+        const bool limited = !of->sample->joint && filters->top_k < N;
         const double share =
-            ons_share_of_mass(filters->top_p, (double)(of->sample->joint ? all : kept.mass),
+            ons_share_of_mass(filters->top_p, limited ? (double)kept.mass : ONS_WHOLE_MASS,
                               of->plan->compute == ONS_FLOAT64);
-        const uint64_t wanted = share > 1 ? (uint64_t)share : 1;
+        const uint64_t wanted = share < 1 ? 1 : share < (double)all ? (uint64_t)share : all;
         const place_in_order last = place_of(of, row, false, wanted);
         const uint64_t one = mass_of_key(of, last.key);
         kept = shorter(kept, up_to(of, last, (wanted - last.mass_above + one - 1) / one));
@@ -162,8 +165,8 @@ static int by_order(const void *a_, const void *b_) {
     return a->index < b->index ? -1 : 1;
 }
 
-/* The tokens with this key have the same probability, but maybe other logits. Returns them in their
- * order, or NULL if there is no memory. The caller frees them. */
+/* The tokens with this key have the same probability, but may have different logits. Returns them
+ * in the order of tokens, or NULL if there is no memory. The caller frees them. */
 static ordered_token *tokens_of_key(ons_sampling *of, const row_tokens *row, int64_t number,
                                     double scale, uint64_t key, int64_t *count) {
     *count = 0;
@@ -184,8 +187,8 @@ static ordered_token *tokens_of_key(ons_sampling *of, const row_tokens *row, int
         const bool in_double = of->plan->compute == ONS_FLOAT64;
         of->kernels->move.load(in_double ? (void *)&wide : (void *)&single,
                                from + row->index[i] * x->stride[problem->dims - 1], 0, x->dtype, 1);
-        tokens[i] = (ordered_token){in_double ? wide * scale : (double)(float)(single * scale),
-                                    row->index[i]};
+        tokens[i] = (ordered_token){
+            in_double ? wide * scale : (double)ons_product_to_float(single, scale), row->index[i]};
         differ |= tokens[i].logit != tokens[0].logit;
     }
     if (differ) qsort(tokens, (size_t)*count, sizeof *tokens, by_order);

@@ -1,5 +1,5 @@
-/* cross_entropy.h - the loss of a row whose class is given, and its gradient (api/loss.h). Its
- * kernels are those of softmax, with what csrc/cpu/loss.c and csrc/cuda/loss.cu add. */
+/* cross_entropy.h - the loss of a row whose class is given, and its gradient (api/loss.h). It uses
+ * the kernels of softmax. csrc/cpu/loss.c and csrc/cuda/loss.cu have the rest. */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(cross_entropy, LOSS, NOTHING, 0.0, "logsumexp(x) - x[target]")

@@ -18,8 +18,8 @@ ONS_ALWAYS void log_softmax_backward_row(double sum, double power, T *first, T *
     *second = (T)(large ? LOG_LOWERED * (BITS == 32 ? 0x1p120 : 0x1p1000) : LOG_LOWERED);
 }
 
-/* For outputs that are not logarithms of probabilities, and too large for the lifted exponential.
- * It goes lane by lane, since lanes must not affect each other. */
+/* The result for outputs that are too large for the lifted exponential. Such outputs are not
+ * logarithms of probabilities. It goes lane by lane, since lanes must not affect each other. */
 static ONS_APART VEC log_softmax_backward_above(VEC dx, VEC dy, VEC y, VEC sum) {
     T of[WIDTH], result[WIDTH], plain[WIDTH];
     V(store)(of, y);
@@ -49,8 +49,8 @@ ONS_ALWAYS VEC log_softmax_backward_element(VEC dy, VEC y, VEC first, VEC second
 struct log_softmax_backward : operation_log_softmax_backward {
     static constexpr bool ADDS_PRODUCTS = false;
 
-    /* Far below 0, e^y may be 0 although its product with the sum is not. There it computes e^(y +
-     * LOWER), and multiplies the sum by e^-LOWER. */
+    /* Far below 0, e^y may be 0 although its product with the sum is not. There the code computes
+     * e^(y + LOWER), and multiplies the sum by e^-LOWER. */
     template <typename Real>
     static constexpr Real LOWER = sizeof(Real) == sizeof(float) ? 80 : 700;
 

@@ -1,6 +1,6 @@
 /* softmax_topk.h - the k largest elements of each row: their softmax, or its logarithm, and their
  * indices. One read finds (m, d) and the k largest (Milakov and Gimelshein, arXiv 1805.02867,
- * algorithm 4). The values are those of softmax and of log_softmax. */
+ * algorithm 4). */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(softmax_topk, TOPK, ELEMENTS, 0.0, "the k largest of softmax(x), and where they are")

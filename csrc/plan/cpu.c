@@ -37,15 +37,15 @@ typedef struct {
     int64_t bytes, least;
 } strip_size;
 static const strip_size STRIP_IN_CACHES = {1 << 15, 128}, STRIP_FROM_MEMORY = {1 << 17, 256};
-/* For short columns: one strip is computed while the one before is written, from the first-level
+/* For short columns: while a strip is computed, the previous strip is written, from the first-level
  * cache. */
 static const strip_size STRIP_OF_SHORT = {1 << 14, 256};
 
 /* A y of at least this many bytes is written past the caches. In the caches it would displace more
- * than a later read of y would find there. In benchmarks/results/cpu-*.json, 32 x 1000 x 64 and all
- * larger shapes have such a y; 64 x 1024 and all smaller ones do not. Columns are written to as
- * many places as a row has elements, and the caches are slower with many places. An example is 700
- * x 1300 along axis 0 in benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
+ * data than a later read of y would find there. In benchmarks/results/cpu-*.json, 32 x 1000 x 64
+ * and all larger shapes have such a y. 64 x 1024 and all smaller shapes do not. Columns are written
+ * to as many places as a row has elements, and the caches are slower with many places. An example
+ * is 700 x 1300 along axis 0 in benchmarks/results/cpu-avx512-2026-11-23-unnamed-16-cores.json. */
 static const int64_t PAST_CACHES_BYTES = 1 << 22, COLUMNS_PAST_CACHES_BYTES = 1 << 20;
 
 static bool is_large(const ons_problem *problem, const ons_plan *plan) {

@@ -173,7 +173,7 @@ static choice choose_in_column_form(const gpu_row *row, ons_dtype dtype, const o
 /* Nothing is kept of a row, so reading it tile by tile is enough. */
 static choice choose_for_values(const gpu_row *row, const ons_plan *plan) {
     int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
-    /* half of the threads that fit read at the speed of the memory */
+    /* half of the threads that fit are enough for the speed of the memory */
     int64_t enough = (int64_t)row->gpu->threads_a_multiprocessor / 2 * row->gpu->multiprocessors;
     if (fits(ONS_METHOD_fused_warp, row, plan))
         return (choice){ONS_METHOD_fused_warp, "a warp reads the row at once: no barrier", NULL};
@@ -225,9 +225,9 @@ static choice choose_for_divergences(const gpu_row *row, const ons_plan *plan) {
     return (choice){ONS_METHOD_split, "a block reads both rows several times", NULL};
 }
 
-/* For any number of rows of any kind: what `auto` takes for many general rows, since general_rows
- * have the fewest kernels. For one value a row it is the choice for one row, since `online` adds up
- * unaligned 16-bit rows in an order of their own. */
+/* A choice that serves any number of rows of any kind: the choice of `auto` for many general rows,
+ * since general_rows have the fewest kernels. If the result is one value a row, it is the choice
+ * for a single row, since `online` adds up unaligned 16-bit rows in an order of their own. */
 static choice choose_for_all(const gpu_row *row, ons_dtype dtype, const ons_plan *plan) {
     enum { MANY_ROWS = 1 << 20 };
     gpu_row any = *row;
@@ -325,8 +325,8 @@ static bool are_all_aligned(const ons_problem *problem, const ons_plan *plan) {
 
 /* Whether rows can be staged (staged.cuh), and gain by it: contiguous rows of one type, one after
  * the other, that begin at the same place in a pack in x and in y. If all rows begin and end with a
- * pack, only softmax of 16-bit rows gains, and only if rows are no multiples of 32 bytes, since
- * such multiples meet in the same banks of shared memory. */
+ * pack, only softmax of 16-bit rows gains. Even these rows do not gain if their size is a multiple
+ * of 32 bytes, since they then meet in the same banks of shared memory. */
 static bool can_be_staged(const ons_problem *problem, const ons_plan *plan) {
     enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];

@@ -277,8 +277,8 @@ static void take_split(const gpu_row *row, ons_plan *plan) {
 
 /* A block for a row. If rows are so few that multiprocessors would be idle, a cluster for a row. */
 static void take_logprob(const gpu_row *row, ons_plan *plan) {
-    /* Tiles of a warp, by `invariant`. Warps that few rows fill on each multiprocessor: clusters
-     * seldom find room for more. */
+    /* INVARIANT_TILES: the tiles of a warp, by `invariant`. FEW_ROWS_WARPS: the warps that few rows
+     * fill on each multiprocessor. Clusters seldom find room for more warps. */
     enum { INVARIANT_TILES = 4, FEW_ROWS_WARPS = 16 };
     const bool few_registers = row->contiguous && row->is_16_bit && plan->all_aligned;
     const int64_t chunks = row->chunk == CHUNK_OF_FLOATS ? LOGPROB_CHUNKS : TILE_CHUNKS;

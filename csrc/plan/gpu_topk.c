@@ -6,7 +6,7 @@
 #include "../cuda/topk/shapes.h"
 #include "gpu.h"
 
-/* An index has 32 bits, even past the row in its last tile. */
+/* An index has 32 bits. This also holds for the places of the last tile beyond the row's end. */
 #define LONGEST_ROW (((int64_t)1 << 32) - (1 << 16))
 
 /* Elements of a part of a row in split. Parts are longer if there would be too many. */
@@ -31,7 +31,7 @@ static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *p
 /* An entry takes 8 bytes, or 16 for float64, as a pair does. */
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
-/* A launch has few rows if it has at most so many for each multiprocessor. */
+/* A launch has few rows if it has at most this many rows for each multiprocessor. */
 enum { ROWS_A_MULTIPROCESSOR = 64 };
 
 typedef struct {
@@ -140,7 +140,7 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
     if (plan->N > LONGEST_ROW) return ONS_E_ROW_TOO_LONG;
     const bool by_tiles = plan->method == ONS_METHOD_split || plan->method == ONS_METHOD_online;
     if (by_tiles && k <= ONS_LARGEST_K && fits_tiles(row, plan)) {
-        /* twice as many tops as k, so that they bound it well */
+        /* twice as many tops as k, so that their bound is close to the k-th element */
         const bool long_tiles =
             row->is_16_bit && !plan->invariant && row->chunks >= 2 * k * TOPK_TILE_CHUNKS_16_BIT;
         const int in_tile = long_tiles ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;

@@ -27,8 +27,8 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
         return method == ONS_METHOD_AUTO || method == ONS_METHOD_split;
     if (!info->gradient && !info->selects && !info->loss) return true;
     /* A gradient needs neither a maximum nor exponentials, so the other methods would add nothing.
-     * A selection reads a row once, so methods with more passes would add nothing. A loss is found
-     * with its gradient if a row is held, else before it. */
+     * A selection reads a row once, so methods with more passes would add nothing. If a row is
+     * held, one kernel finds the loss and the gradient. Otherwise the loss is found first. */
     switch (method) {
     case ONS_METHOD_INVARIANT:
     case ONS_METHOD_AUTO:
@@ -47,7 +47,7 @@ bool ons_method_takes(ons_method method, ons_operation operation, ons_device dev
 int ons_method_reads(ons_method method, ons_operation operation) {
     const int reads = ons_methods[method].reads;
     if (ons_operations[operation].selects) return method == ONS_METHOD_exact ? 2 : 1;
-    /* for one value a row, no pass writes y from x */
+    /* if the result is one value a row, the last pass, which reads x to write y, is left out */
     return ons_operations[operation].one_a_row && reads > 1 ? reads - 1 : reads;
 }
 

@@ -69,8 +69,8 @@ int ons_take_method(PyObject *object, ons_device device, ons_operation operation
                     ons_method *method);
 int ons_take_threads(PyObject *object, int *threads);
 int ons_take_operation(PyObject *object, ons_operation *operation);
-/* suggest.c: ons_nearest finds the name, among `count` names of which some may be NULL, that is
- * nearly the given string. ons_keyword_hint says what to write instead of another library's
+/* suggest.c: ons_nearest finds the name that is nearly the given string. `names` has `count` names,
+ * and some of them may be NULL. ons_keyword_hint says what to write instead of another library's
  * keyword. Both may return NULL. */
 const char *ons_nearest(PyObject *given, const char *const *names, int count);
 const char *ons_keyword_hint(PyObject *name, int keywords);

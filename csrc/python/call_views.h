@@ -23,7 +23,7 @@ int ons_check_shape(const char *name, const ons_view *y, const ons_view *x);
 int ons_check_symbolic(const ons_caller *caller, PyObject *array, PyObject *number);
 /* stream= works on a GPU only, and num_threads= on the CPU only. */
 int ons_check_device(const ons_view *x, PyObject *const given[KEYWORDS]);
-/* Checks, after all arrays were looked at, that none has changed since. */
+/* Checks that no array has changed since it was viewed. Call it after all arrays were viewed. */
 int ons_check_all_unchanged(ons_module *module, PyObject *const given[KEYWORDS],
                             const ons_call_views *views);
 int ons_take_where_and_scale(const ons_caller *caller, PyObject *const given[KEYWORDS],

@@ -6,7 +6,7 @@
 
 /* An array in memory of our own on a GPU, in C order. It is written and freed in the order of one
  * stream. A consumer of DLPack has a reference with the capsule. When the capsule goes, the array's
- * stream waits for the reader's. */
+ * stream waits for the consumer's stream. */
 typedef struct {
     PyObject_HEAD char *memory;
     ons_dtype dtype;

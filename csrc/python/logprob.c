@@ -92,10 +92,10 @@ PyObject *ons_logprob_call(PyObject *self, PyObject *args) {
 const char ons_logprob_doc[] =
     "logprob($module, logits, index, axis, entropy, lse, argmax, rank, moments, stream,\n"
     "        num_threads, /)\n--\n\n"
-    "(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py; None for those\n"
-    "that are not wanted. index comes without gaps. It has the shape of the rows, or one\n"
-    "dimension more. moments has the pairs of all rows, and then, if entropy is wanted, the\n"
-    "mean of x - m of each row.\n"
+    "(logprob, entropy, lse, argmax, rank, moments) for onsoftmax/_logprob.py. A result that is\n"
+    "not wanted is None. index comes without gaps. It has the shape of the rows, or one\n"
+    "dimension more. moments has the pairs of all rows. If entropy is wanted, the mean of x - m\n"
+    "of each row follows.\n"
     "\n"
     "If an operator must take the arrays, such as tensors that require grad, the result is\n"
     "this operator instead.";

@@ -131,7 +131,7 @@ const char ons_loss_doc[] =
     "cross_entropy($module, logits, target, axis, weight, grad_loss, grad_out, ignore_index,\n"
     "              label_smoothing, z_loss, reduction, return_lse, stream, num_threads, /)\n--\n\n"
     "(loss, gradient, lse) for onsoftmax/_losses.py. target, weight and grad_loss come without\n"
-    "gaps, weight and grad_loss in the arithmetic's type. grad_out: None for no gradient, True\n"
+    "gaps. weight and grad_loss have the arithmetic's type. grad_out: None for no gradient, True\n"
     "for a new array, or the array that receives it. reduction: 0 none, 1 sum, 2 mean.";
 
 /* ------- The gradient of parts of rows ------- */
@@ -176,9 +176,9 @@ const char ons_loss_gradient_doc[] =
     "The gradient of rows of logits, or of parts of rows, from the pairs of the whole rows. "
     "factors\n"
     "has three float64 for each row: all, each and own. The gradient of class j is then\n"
-    "all * softmax(row)[j] - each * weight[j], and own less at the target. A row whose target is\n"
-    "-1 has the gradient 0. If the target is not in this part, give any class of the part, and\n"
-    "own = 0.";
+    "all * softmax(row)[j] - each * weight[j]. At the target, own is subtracted too. A row whose\n"
+    "target is -1 has the gradient 0. If the target is not in this part, give any class of the\n"
+    "part, and own = 0.";
 
 PyObject *ons_multiply_call(PyObject *self, PyObject *args) {
     ons_row_call call;
@@ -212,6 +212,6 @@ PyObject *ons_multiply_call(PyObject *self, PyObject *args) {
 
 const char ons_multiply_doc[] =
     "multiply($module, gradient, grad_loss, /)\n--\n\n"
-    "Multiplies a gradient on a GPU in place by one number there. A number of exactly 1 leaves it\n"
-    "untouched, and the call does not wait for the GPU. Returns False, and does nothing, if the\n"
-    "gradient has gaps or is on the CPU.";
+    "Multiplies a gradient on a GPU in place by one number on the same GPU. If the number is\n"
+    "exactly 1, the gradient is neither read nor written. The call does not wait for the GPU.\n"
+    "Returns False, and does nothing, if the gradient has gaps or is on the CPU.";

@@ -39,12 +39,13 @@ static int check_groups(const route_call *call) {
                      (long long)route->top_groups, (long long)route->groups);
         return -1;
     }
-    if (k <= N / route->groups * route->top_groups) return 0;
+    const long long most = N / route->groups * route->top_groups;
+    if (k <= most) return 0;
     PyErr_Format(PyExc_ValueError,
-                 "k is %lld, and %lld groups of %lld experts have %lld: expected "
-                 "at most that",
-                 (long long)k, (long long)route->top_groups, (long long)(N / route->groups),
-                 (long long)(N / route->groups * route->top_groups));
+                 "k is %lld, and %lld groups of %lld experts have %lld experts: expected "
+                 "at most %lld",
+                 (long long)k, (long long)route->top_groups, (long long)(N / route->groups), most,
+                 most);
     return -1;
 }
 

@@ -66,7 +66,7 @@ ons_view *ons_new_row_result(ons_row_call *call, const ons_view *like, ons_dtype
  * call ons_join_rows first. */
 ons_view *ons_take_gradient(ons_row_call *call, PyObject *grad_out);
 
-/* On the CPU, IndexError for an index that is no element's, and not `ignored` if this is given. */
+/* On the CPU, IndexError for an index out of range, unless it is `ignored`, if this is given. */
 int ons_check_indices(const ons_row_call *call, const ons_view *indices, const long long *ignored);
 
 /* Runs an operation on the logits. `pairs`: what a gradient is computed from, else NULL. */

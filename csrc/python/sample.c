@@ -58,6 +58,7 @@ static int take_arrays(sample_call *call, int axis) {
     if (call->seed && (take_integer(call, "seed", call->seed, &sample->seed) < 0 ||
                        take_integer(call, "offset", call->offset, &sample->offset) < 0))
         return -1;
+    sample->period = sample->seed.step > 0 ? 1 : rows->count; /* 1: seeds of their own */
     return ons_join_rows(rows);
 }
 
@@ -159,7 +160,7 @@ PyObject *ons_filtered_softmax_call(PyObject *self, PyObject *args) {
 const char ons_sample_doc[] =
     "sample($module, logits, axis, temperature, top_k, top_p, min_p, seed, offset, joint,\n"
     "       logprob, valid, where, is_invariant, stream, num_threads, /)\n--\n\n"
-    "(indices, logprob, valid) for onsoftmax/_sample.py; None for those that are not wanted.\n"
+    "(indices, logprob, valid) for onsoftmax/_sample.py. A result that is not wanted is None.\n"
     "logprob: 0 none, 1 unfiltered, 2 filtered. temperature, top_p and min_p are floats, or\n"
     "arrays of float32 or float64. top_k, seed and offset are ints, or arrays of int32 or int64.\n"
     "The arrays come without gaps. They have the shape of the rows, or one element.\n"

@@ -101,6 +101,14 @@ bool ons_xla_take_shape(const xla_array *axes, const xla_buffer *x, const xla_bu
     return empty || (!many && elements <= ONS_MAX_ELEMENTS);
 }
 
+bool ons_xla_is_of_rows(const xla_buffer *buffer, const xla_shape *shape, int64_t a_row) {
+    bool fits = buffer->dims == shape->dims + (a_row >= 0);
+    if (fits && a_row >= 0) fits = buffer->shape[shape->dims] == a_row;
+    for (int i = 0; fits && i < shape->dims; i++)
+        fits = buffer->shape[i] == (shape->reduced[i] ? 1 : shape->extent[i]);
+    return fits;
+}
+
 const char *ons_xla_widen_scale(const xla_buffer *buffer, ons_xla_call *call) {
     ons_operand *scale = &call->problem.operand[ONS_SCALE];
     if (call->problem.device != ONS_CPU || scale->dtype == ONS_FLOAT64) return NULL;

@@ -37,14 +37,19 @@ typedef enum { ROW, VALUE, SELECTED } xla_along;
 bool ons_xla_add_operand(ons_role role, const xla_buffer *buffer, const xla_shape *shape,
                          xla_along along, int states, ons_problem *problem);
 
+/* Whether an array has an entry for each row, or `a_row` entries in a last dimension of their own.
+ */
+enum { XLA_NO_DIMENSION = -1 };
+bool ons_xla_is_of_rows(const xla_buffer *buffer, const xla_shape *shape, int64_t a_row);
+
 /* Puts a scale on the CPU in the CPU's type. Returns NULL, or a text about what is wrong. */
 const char *ons_xla_widen_scale(const xla_buffer *buffer, ons_xla_call *call);
 
 /* The text about an array that the others do not fit. */
 extern const char ons_xla_misfit[];
 
-/* losses.c, route.c: take a loss, a divergence, log-probabilities, or a router. Return NULL, or a
- * text about what is wrong. */
+/* losses.c, route.c, sample.c: take a loss, a divergence, log-probabilities, a router or a sampler.
+ * Return NULL, or a text about what is wrong. */
 const char *ons_xla_take_loss(const xla_frame *frame, const xla_text *operands,
                               const xla_array *axes, ons_xla_call *call);
 const char *ons_xla_take_divergence(const xla_frame *frame, const xla_text *operands,
@@ -53,5 +58,7 @@ const char *ons_xla_take_logprob(const xla_frame *frame, const xla_text *operand
                                  const xla_array *axes, int flags, ons_xla_call *call);
 const char *ons_xla_take_route(const xla_frame *frame, const xla_text *operands,
                                const xla_array *axes, ons_xla_call *call);
+const char *ons_xla_take_sample(const xla_frame *frame, const xla_text *operands,
+                                const xla_array *axes, ons_xla_call *call);
 
 #endif

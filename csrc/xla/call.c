@@ -8,7 +8,8 @@
  *                g the logits of the other side, l the gradients of the rows' values; for
  *                log-probabilities t the index, and for their gradient p the moments, g, h and l
  *                the gradients of the log-probabilities, the entropy and the logsumexp; for a
- *                router b the bias of the experts
+ *                router b the bias of the experts; for a sampler t, k, p, m, s and o the
+ *                temperature, top_k, top_p, min_p, seed and offset of each row or of all rows
  *   axes         the axes of a row, from the end: -1 is the last one
  *   method, num_threads, scale   as in Python; scale if no argument is one
  *   flags        ONS_XLA_LOG and the others of ffi.h
@@ -16,6 +17,8 @@
  *   beta         of a divergence: the share of x
  *   score, groups, top_groups, renormalize   of a router (api/route.h), whose scale multiplies the
  *                weights
+ *   joint, logprob, period, and temperature, top_k, top_p, min_p, seed and offset that are no
+ *                arguments   of a sampler (api/sample.h)
  *
  * An argument has as many dimensions as the result. If an argument has length 1 along a dimension
  * and the result is longer, its one element serves for all. vmap passes arguments that it does not
@@ -33,9 +36,12 @@
  * The results of log-probabilities are the log-probabilities, then those that the flags name, in
  * the flags' order. They, the index and their gradients have all rows, and a last dimension of
  * their own for the entries of each row. argmax and rank are int64 in memory, as words. The moments
- * have one dimension, in the order of api/logprob.h. An index that is no element's gives NaN.
+ * have one dimension, in the order of api/logprob.h. An index out of range gives NaN.
  *
- * The results of a router are the weights and the indices. The bias has one dimension. */
+ * The results of a router are the weights and the indices. The bias has one dimension.
+ *
+ * The results of a sampler are the log-probability of each row, its index, and whether it is valid.
+ * Its parameters of 64 bits may be words. */
 #include "../api/plan_facts.h"
 #include "arrays.h"
 
@@ -169,6 +175,7 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
         wrong = ons_xla_take_divergence(frame, operands, axes, call);
         break;
     case ONS_OPERATION_route: wrong = ons_xla_take_route(frame, operands, axes, call); break;
+    case ONS_OPERATION_sample: wrong = ons_xla_take_sample(frame, operands, axes, call); break;
     default: wrong = take_arrays(frame, operands, axes, call);
     }
     if (!wrong) ons_coalesce(&call->problem);

@@ -6,6 +6,7 @@
 #include "../api/loss_parts.h"
 #include "../api/packed.h"
 #include "../api/route.h"
+#include "../api/sample.h"
 #include "abi.h"
 
 /* The target's handlers, for CPUs and for GPUs. They run on XLA's threads and know nothing of
@@ -34,6 +35,7 @@ typedef struct {
     ons_loss terms;      /* of a loss, or of a divergence: problem.loss points to it then */
     ons_logprob logprob; /* of log-probabilities: problem.logprob points to it */
     ons_route route;     /* of a router: problem.route points to it */
+    ons_sample sample;   /* of a sampler: problem.sample points to it */
     ons_method method;
     int threads;
     double *scale; /* a copy for the problem, to be freed; or NULL */

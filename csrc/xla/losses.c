@@ -1,18 +1,6 @@
 /* losses.c - the calls of losses, divergences and log-probabilities in a program of XLA. */
 #include "arrays.h"
 
-enum { NO_DIMENSION = -1 };
-
-/* Whether an array has an entry for each row, or `a_row` entries in a last dimension of their own.
- */
-static bool is_of_rows(const xla_buffer *buffer, const xla_shape *shape, int64_t a_row) {
-    bool fits = buffer->dims == shape->dims + (a_row >= 0);
-    if (fits && a_row >= 0) fits = buffer->shape[shape->dims] == a_row;
-    for (int i = 0; fits && i < shape->dims; i++)
-        fits = buffer->shape[i] == (shape->reduced[i] ? 1 : shape->extent[i]);
-    return fits;
-}
-
 const char *ons_xla_take_loss(const xla_frame *frame, const xla_text *operands,
                               const xla_array *axes, ons_xla_call *call) {
     enum { LOGITS, TARGET, WEIGHT, GIVEN };
@@ -43,7 +31,7 @@ const char *ons_xla_take_loss(const xla_frame *frame, const xla_text *operands,
     const int real = terms->in_double ? XLA_FLOAT64 : XLA_FLOAT32;
     const xla_buffer *const of_rows[] = {of[TARGET], loss, lse, of[GIVEN]};
     for (int i = 0; fits && i < 4; i++)
-        fits = !of_rows[i] || (is_of_rows(of_rows[i], &shape, NO_DIMENSION) &&
+        fits = !of_rows[i] || (ons_xla_is_of_rows(of_rows[i], &shape, XLA_NO_DIMENSION) &&
                                (of_rows[i] == of[TARGET] || of_rows[i]->dtype == real));
     terms->wide_target = of[TARGET]->dtype == XLA_INT64;
     if (!fits || (!terms->wide_target && of[TARGET]->dtype != XLA_INT32) ||
@@ -83,7 +71,7 @@ const char *ons_xla_take_divergence(const xla_frame *frame, const xla_text *oper
     const xla_buffer *value = results[terms->gradient];
     xla_shape shape = {0};
     bool fits = ons_xla_take_shape(axes, of[LOGITS], value, false, &shape, problem) &&
-                is_of_rows(value, &shape, NO_DIMENSION);
+                ons_xla_is_of_rows(value, &shape, XLA_NO_DIMENSION);
     operand[ONS_WHERE].dtype = ONS_BOOL;
     operand[ONS_SCALE].dtype = ONS_FLOAT64;
     for (int i = LOGITS; fits && i < GIVEN; i++)
@@ -96,7 +84,8 @@ const char *ons_xla_take_divergence(const xla_frame *frame, const xla_text *oper
     const int real = terms->in_double ? XLA_FLOAT64 : XLA_FLOAT32;
     if (!fits || operand[ONS_GRADIENT].dtype != operand[ONS_X].dtype ||
         operand[ONS_Y].dtype != operand[ONS_X].dtype || value->dtype != real ||
-        (of[GIVEN] && (of[GIVEN]->dtype != real || !is_of_rows(of[GIVEN], &shape, NO_DIMENSION))))
+        (of[GIVEN] &&
+         (of[GIVEN]->dtype != real || !ons_xla_is_of_rows(of[GIVEN], &shape, XLA_NO_DIMENSION))))
         return ons_xla_misfit;
     terms->given = of[GIVEN] ? of[GIVEN]->data : NULL;
     terms->given_step = 1;
@@ -121,7 +110,8 @@ static bool take_of_rows(const array_of_rows *arrays, int count, const xla_shape
     for (int i = 0; i < count; i++) {
         const array_of_rows *each = &arrays[i];
         if (!each->buffer) continue;
-        if (each->buffer->dtype != each->dtype || !is_of_rows(each->buffer, shape, each->a_row))
+        if (each->buffer->dtype != each->dtype ||
+            !ons_xla_is_of_rows(each->buffer, shape, each->a_row))
             return false;
         *each->to = each->buffer->data;
     }

@@ -8,6 +8,7 @@ from typing import Any
 from .._explain import METHODS, OPERATIONS, explain, trace_text
 from .._explain.trace import Trace
 from .._plan.table import show, terminal_width
+from .._sample_arguments import PARAMETERS
 from ..demo import ROW
 from .arguments import HelpFormatter, add_dtype
 from .files import CommandError, written
@@ -23,6 +24,7 @@ EPILOG = """examples:
   onsoftmax explain --operation log_softmax               the same (m, d), with a logarithm at the end
   onsoftmax explain 1 2 3 --operation softmax_backward --grad 0 0 1
   onsoftmax explain --operation cross_entropy_with_grad --target 3
+  onsoftmax explain --operation sample --temperature 2 --top-k 4 --top-p 0.9 --seed 7
   onsoftmax explain 2 4 12 --method naive --dtype float16
   onsoftmax explain --method exact                        intervals that have the exact results
   onsoftmax explain 1 2 3 6 2 1 --html row.html --plot row.png
@@ -56,7 +58,7 @@ def add(commands: Any) -> None:
         metavar="O",
         help=f"one of {', '.join(OPERATIONS)} (default: softmax, or softmax_topk with -k); "
         "for the operations that end in _backward, explain first computes the softmax or log_softmax of the "
-        "row. These operations, the losses and logprob have the methods online, fused and split",
+        "row. These operations, the losses, logprob and sample have the methods online, fused and split",
     )
     option("-k", type=int, metavar="K", help="shows softmax_topk with the K largest, by online or split")
     option(
@@ -69,6 +71,26 @@ def add(commands: Any) -> None:
     option("--target", type=int, metavar="J", help="the element that a loss or logprob takes, counted from 0")
     option("--z-loss", type=_number, default=0.0, metavar="Z", help="for a loss: adds Z * logsumexp(X)^2")
     option("--entropy", action="store_true", help="for logprob: shows the entropy of the row too")
+    option("--temperature", type=_number, default=1.0, metavar="T", help="for sample: X is divided by T")
+    option("--top-k", type=int, default=0, metavar="K", help="for sample: keeps K tokens")
+    option(
+        "--top-p",
+        type=_number,
+        default=1.0,
+        metavar="P",
+        help="for sample: keeps the fewest with P of the mass",
+    )
+    option("--min-p", type=_number, default=0.0, metavar="P", help="for sample: keeps p >= P * the largest p")
+    option("--seed", type=int, metavar="S", help="for sample: the seed of its random number")
+    option("--offset", type=int, default=0, metavar="O", help="for sample: its offset (default: 0)")
+    option(
+        "--joint",
+        dest="filter_apply_order",
+        action="store_const",
+        const="joint",
+        default="top_k_first",
+        help="for sample: top_p is a share of the whole row, not of what top_k keeps",
+    )
     add_dtype(parser, "float64, or float32 with exact")
     option("--html", metavar="FILE", help="writes a page: the row on its way between memory and registers")
     option("--plot", metavar="FILE", help="draws m and d over the steps, and the result: .png, .svg, .pdf")
@@ -92,7 +114,8 @@ def _trace(options: argparse.Namespace) -> Trace:
     if operation in OPERATIONS and forward != operation:
         row = explain(row, operation=forward, **how).result
         grad = grad or [1.0] + [0.0] * (len(row) - 1)
-    given = {name: getattr(options, name) for name in ("k", "target", "z_loss", "entropy")}
+    arguments = ("k", "target", "z_loss", "entropy", *PARAMETERS, "filter_apply_order")
+    given = {name: getattr(options, name) for name in arguments}
     return explain(row, operation=operation, grad=grad, **given, **how)
 
 

@@ -15,7 +15,7 @@ from .._normalizer import Normalizer, is_exact
 
 _Axes = tuple[int, ...]
 
-# The elements converted at a time. A copy of so many takes little memory and stays in the caches.
+# The elements converted at a time. A copy of this many elements takes little memory and stays in the caches.
 _PIECE_ELEMENTS = 2**18
 
 
@@ -89,7 +89,7 @@ def _sums(x: Any, axis: _Axes, num_threads: int | None) -> Any:
 def _converted(
     x: Any, where: Any, scale: Any, axis: _Axes, arithmetic: np.dtype[Any], num_threads: int | None
 ) -> Any:
-    """The states of the products that a mask leaves.
+    """The states of a chunk whose elements are scaled, converted or masked first.
 
     States do not depend on cuts, so a chunk is halved until the part to convert is small.
     """

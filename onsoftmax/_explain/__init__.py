@@ -13,16 +13,18 @@ import numpy as np
 
 from .. import _core
 from .._losses import check_terms
+from .._sample_arguments import DEFAULTS, PARAMETERS
 from .._types import ExplainedMethod, ExplainedOperation
-from . import steps_gradient, steps_loss, steps_topk
-from .steps import OF_CHOSEN, Row, fused, online, safe, split
+from . import steps_gradient, steps_loss, steps_sample, steps_topk
+from .sampling import take_sampling
+from .steps import OF_CHOSEN, End, Row, fused, online, safe, split
 from .steps_exact import exact
 from .steps_naive import naive
 from .textbook import Array, Chosen
 from .trace import Trace
 
 if TYPE_CHECKING:
-    from .._types import ArrayLike, DType
+    from .._types import ArrayLike, DType, FilterOrder
 
 METHODS = {
     "naive": naive,
@@ -37,11 +39,17 @@ _OF_A_GRADIENT = {
     "fused": steps_gradient.fused,
     "split": steps_gradient.split,
 }
-_OF_A_TARGET = {
-    "online": partial(online, end=steps_loss.end),
-    "fused": partial(fused, end=steps_loss.end),
-    "split": partial(split, end=steps_loss.end),
-}
+
+
+def _ending(end: End) -> dict[str, Callable[[Row], None]]:
+    """The methods that find (m, d), for an operation with an end of its own."""
+    return {
+        "online": partial(online, end=end),
+        "fused": partial(fused, end=end),
+        "split": partial(split, end=end),
+    }
+
+
 OPERATIONS: dict[str, Mapping[str, Callable[[Row], None]]] = {
     "softmax": METHODS,
     "log_softmax": METHODS,
@@ -49,17 +57,20 @@ OPERATIONS: dict[str, Mapping[str, Callable[[Row], None]]] = {
     "softmax_topk": {"online": steps_topk.online, "split": steps_topk.split},
     "softmax_backward": _OF_A_GRADIENT,
     "log_softmax_backward": _OF_A_GRADIENT,
-    **dict.fromkeys(OF_CHOSEN, _OF_A_TARGET),
+    **dict.fromkeys(OF_CHOSEN, _ending(steps_loss.end)),
+    "sample": _ending(steps_sample.end),
 }
-# For an argument, the operations that take it. They need it, unless the argument is optional.
+# For an argument, the operations that take it.
 _TAKES = {
     "k": ("softmax_topk",),
     "grad": ("softmax_backward", "log_softmax_backward"),
     "target": tuple(OF_CHOSEN),
     "z_loss": ("cross_entropy", "cross_entropy_with_grad"),
     "entropy": ("logprob",),
+    **dict.fromkeys((*PARAMETERS, "filter_apply_order"), ("sample",)),
 }
-_OPTIONAL = ("z_loss", "entropy")
+# An operation that takes one of these needs it.
+_NEEDED = ("k", "grad", "target", "seed")
 LONGEST = 4096  # elements of a row; each element has steps of its own
 
 
@@ -109,7 +120,7 @@ def _check_given(operation: str, **given: Any) -> None:
     """TypeError if an argument is missing, or given to an operation that does not take it."""
     for name, value in given.items():
         takes = operation in _TAKES[name]
-        if value is None and takes and name not in _OPTIONAL:
+        if value is None and takes and name in _NEEDED:
             raise TypeError(f"explain() of {operation} needs {name}")
         if value is not None and not takes:
             raise TypeError(f"explain() of {operation} takes no {name}: operation={_TAKES[name][0]!r} does")
@@ -145,6 +156,13 @@ def explain(
     target: SupportsIndex | None = None,
     z_loss: float = 0.0,
     entropy: bool = False,
+    temperature: float = 1.0,
+    top_k: SupportsIndex = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    seed: SupportsIndex | None = None,
+    offset: SupportsIndex = 0,
+    filter_apply_order: FilterOrder = "top_k_first",
 ) -> Trace:
     """Every step of a method on one row: what it reads and writes, m, d, and the rescales.
 
@@ -158,6 +176,9 @@ def explain(
     cross_entropy has the same (m, d) too. With lse = m + log(d), the loss is lse - x[target]. Its gradient is
     softmax, and 1 less at the target. logprob is x[target] - lse.
 
+    sample has (m, d) of the row divided by the temperature. Then it shows the tokens in their order, what
+    each filter keeps, the random number u, and the token whose running sum passes u. The row counts as row 0.
+
     `exact` finds each result in double, and an interval that has the exact result. If both ends of the
     interval round to the same number of the result's type, that is the result. Otherwise two doubles decide.
 
@@ -169,7 +190,8 @@ def explain(
     tile : int
         Number of elements to read at a time.
     method : "naive", "safe", "online", "fused", "split" or "exact"
-        For softmax_topk "online" or "split". For a gradient, a loss and logprob "online", "fused" or "split".
+        For softmax_topk "online" or "split". For a gradient, a loss, logprob and sample "online", "fused" or
+        "split".
     parts : int
         Number of parts of the row, for `split`. Parts consist of whole tiles, so there are no more parts than
         tiles.
@@ -178,7 +200,7 @@ def explain(
         type, or float64 for integers. `exact` takes no float64, and its default for a list is float32.
     operation : str
         "softmax", "log_softmax", "logsumexp", "softmax_topk", "softmax_backward", "log_softmax_backward",
-        "cross_entropy", "cross_entropy_with_grad" or "logprob".
+        "cross_entropy", "cross_entropy_with_grad", "logprob" or "sample".
     k : int, optional
         The number of elements to select. softmax_topk needs k, other operations do not take it.
     grad : array of shape (N,), optional
@@ -191,23 +213,26 @@ def explain(
         For a loss: adds z_loss * lse ** 2.
     entropy : bool
         For logprob: whether to show the entropy of the row too.
+    temperature, top_k, top_p, min_p, seed, offset, filter_apply_order
+        For sample: its arguments, one number each. sample needs a seed.
 
     Returns
     -------
     Trace
         The steps and the result. The result has shape (N,). softmax_topk has k numbers. logsumexp,
         cross_entropy and logprob have one. For cross_entropy_with_grad, `result` is the gradient, and `loss`
-        is the loss. With entropy, `entropy` is the entropy.
+        is the loss. With entropy, `entropy` is the entropy. For sample, `indices` has the token, and `result`
+        has its log-probability in the whole row.
 
     Raises
     ------
     ValueError
         The row is empty, too long or not one-dimensional, tile or parts is below 1, the method or operation
         is unknown, k is below 1 or above N, target is not from 0 to N - 1, z_loss is not finite, grad is not
-        as long as the row, or `exact` gets float64.
+        as long as the row, an argument of sample is out of range, or `exact` gets float64.
     TypeError
-        The row has no numbers, or a type that `softmax` does not take. Also if k, grad or target is missing,
-        or if an argument is given to an operation that does not take it.
+        The row has no numbers, or a type that `softmax` does not take. Also if k, grad, target or seed is
+        missing, or if an argument is given to an operation that does not take it.
 
     Examples
     --------
@@ -222,8 +247,17 @@ def explain(
         dtype = "float32"
     x = _take_row(row, dtype)
     _check_name("operation", operation, OPERATIONS)
-    optional = {"z_loss": z_loss or None, "entropy": entropy or None}
-    _check_given(operation, k=k, grad=grad, target=target, **optional)
+    sampling = take_sampling(
+        filter_apply_order,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=DEFAULTS["seed"] if seed is None else seed,
+        offset=offset,
+    )
+    optional = {"z_loss": z_loss or None, "entropy": entropy or None, **sampling.changed()}
+    _check_given(operation, k=k, grad=grad, target=target, seed=seed, **optional)
     chosen = _take_chosen(target, z_loss, entropy, len(x))
     # by softmax_topk's own rules
     selected = 0 if k is None else int(_core.plan((len(x),), operation=operation, k=k)["k"])
@@ -233,7 +267,7 @@ def explain(
         _core.softmax(x[:0], method=method)  # which refuses float64
     tile, parts = _positive("tile", tile), _positive("parts", parts)
     parts = parts if method == "split" else 1
-    work = Row(operation, x, _take_grad(grad, x), selected, chosen, tile, parts)
+    work = Row(operation, x, _take_grad(grad, x), selected, chosen, sampling, tile, parts)
     known[method](work)
     return Trace(
         operation=operation,
@@ -253,4 +287,5 @@ def explain(
         z_loss=chosen.z_loss,
         loss=work.loss,
         entropy=work.entropy,
+        sampling=sampling if operation == "sample" else None,
     )

@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .sampling import Sampling
+
 Floats = tuple[float, ...]
 
 
@@ -19,13 +21,14 @@ class Step:
     Steps that add up a gradient's sum: "total", "merge". Steps that add up the sum s of an entropy:
     "second_sum". Steps that write results: "divide" (softmax), "subtract" (log_softmax), "value" (logsumexp),
     "select" (softmax_topk), "gradient", "loss", "logprob", "entropy". Steps of `exact` for results that a
-    double does not decide: "two_sum" (d in two doubles), "two_doubles" (the results)."""
+    double does not decide: "two_sum" (d in two doubles), "two_doubles" (the results). Steps of `sample`:
+    "order" (the tokens in their order), "filter", "renormalize" (the kept tokens), "draw"."""
     part: int
     """The number of the part of the row, with `split`. Otherwise 0."""
     start: int
-    """The index of the step's first element."""
+    """The index of the step's first element. For tokens of `sample`, their place in the order."""
     stop: int
-    """The index behind the step's last element."""
+    """The index behind the step's last element, or the place behind the last token."""
     passes: int
     """Passes over the row in memory that have begun so far."""
     bytes_read: int
@@ -99,6 +102,30 @@ class Step:
     """The two ends, each rounded to the result's type. If they are the same number, it is the result."""
     two_doubles: Floats = ()
     """For `exact`: d or the result as the sum of two doubles, if a double does not decide."""
+    scaled: Floats = ()
+    """For `sample`: these elements divided by the temperature. Empty if the temperature is 1 or 0."""
+    tokens: tuple[int, ...] = ()
+    """For `sample`: the tokens of this step, in their order. For "draw" the drawn token, or -1 if the row is
+    not valid."""
+    p: Floats = ()
+    """The probabilities of the tokens. For "renormalize", each is divided by the sum of the kept ones."""
+    running: Floats = ()
+    """For each of the tokens, the running sum of p."""
+    filter: str = ""
+    """The name of a filter: "top_k", "top_p" or "min_p", or "temperature" for the temperature 0."""
+    limit: float | None = None
+    """For top_k and temperature: the number of tokens. For top_p: the running sum that is enough. For min_p:
+    the least p."""
+    of: float | None = None
+    """What top_p and min_p are a share of: the sum of p, or the largest p."""
+    kept_tokens: int | None = None
+    """The number of tokens that this filter and the filters before it keep."""
+    mass: float | None = None
+    """The sum of their p."""
+    u: float | None = None
+    """The random number, from 0 up to 1. The draw takes the first token whose running sum is above u."""
+    filtered_logprob: float | None = None
+    """The log-probability of the drawn token among the kept tokens."""
     note: str = ""
     """A remark in words."""
 
@@ -130,7 +157,8 @@ class Record:
     steps: tuple[Step, ...]
     """The steps, in their order."""
     result: Floats
-    """The result of the method. For cross_entropy_with_grad the gradient."""
+    """The result of the method. For cross_entropy_with_grad the gradient. For sample the log-probability of
+    the token."""
     exact: Floats
     """The result by the textbook formula in float64."""
     size: Floats
@@ -138,7 +166,7 @@ class Record:
     logarithm and a loss it is at least 1. For a gradient it is the larger of the gradient's two terms, with
     absolute values added up in s."""
     indices: tuple[int, ...] = ()
-    """For softmax_topk: the places of its k values in the row."""
+    """For softmax_topk: the places of its k values in the row. For sample: the token."""
     grad: Floats = ()
     """For a gradient: the upstream gradient."""
     target: int | None = None
@@ -149,6 +177,8 @@ class Record:
     """For cross_entropy_with_grad: the loss. The result is its gradient."""
     entropy: float | None = None
     """For logprob with entropy: the entropy of the row."""
+    sampling: Sampling | None = None
+    """For sample: its arguments."""
 
     @property
     def passes(self) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import _core
 from .record import Floats, Step
+from .sampling import Sampling
 from .textbook import Array, Chosen, formula, larger, textbook, textbook_of_chosen
 
 State = tuple[float, float, float, float]
@@ -32,16 +33,26 @@ class Row:
     """A row on its way: which tiles it has, what has been read and written, and the steps so far.
 
     `k` is softmax_topk's argument. `grad` is the second row if the operation takes a gradient, else empty.
-    `chosen` is for the operations that choose one element.
+    `chosen` is for the operations that choose one element. `sampling` has the arguments of sample.
+    The arithmetic multiplies the row by its scale, which is 1 for other operations.
     """
 
     def __init__(
-        self, operation: str, x: Array, grad: Array, k: int, chosen: Chosen, tile: int, parts: int
+        self,
+        operation: str,
+        x: Array,
+        grad: Array,
+        k: int,
+        chosen: Chosen,
+        sampling: Sampling,
+        tile: int,
+        parts: int,
     ) -> None:
         self.operation, self.x, self.grad, self.k, self.tile = operation, x, grad, k, tile
-        self.chosen = chosen
+        self.chosen, self.sampling = chosen, sampling
         self.compute = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-        self.wide, self.wide_grad = x.astype(np.float64), grad.astype(np.float64)
+        logits = x if sampling.scale == 1 else _product(x, sampling.scale, self.compute)
+        self.wide, self.wide_grad = logits.astype(np.float64), grad.astype(np.float64)
         if kind := OF_CHOSEN.get(operation):
             self.exact, self.size = textbook_of_chosen(kind, self.wide, chosen)
         else:
@@ -53,7 +64,7 @@ class Row:
         self.anchor = _core.pair_anchor(larger(self.wide))
         with np.errstate(all="ignore"):
             self.shifted = (
-                floats(x.astype(self.compute) - self.compute.type(self.anchor)) if self.anchor else ()
+                floats(logits.astype(self.compute) - self.compute.type(self.anchor)) if self.anchor else ()
             )
         self.steps: list[Step] = []
         self.result: Array = np.zeros(len(self.exact), x.dtype)
@@ -73,7 +84,11 @@ class Row:
 
     def elements(self, where: slice) -> Floats:
         """The elements as the arithmetic sees them."""
-        return self.shifted[where] if self.anchor else floats(self.x[where])
+        return self.shifted[where] if self.anchor else floats(self.wide[where])
+
+    def scaled(self, where: slice) -> Floats:
+        """The elements multiplied by the scale. Empty if it is 1."""
+        return () if self.sampling.scale == 1 else floats(self.wide[where])
 
     def pair_of(self, where: slice) -> State:
         return _core.pair_of(self.elements(where), self.compute == np.float32)
@@ -131,6 +146,13 @@ class Row:
         )
 
 
+def _product(x: Array, scale: float, compute: np.dtype[Any]) -> Array:
+    """x * scale, rounded once to the arithmetic's type as the kernels do it."""
+    exact = compute if compute == np.float64 else np.dtype(np.longdouble)
+    with np.errstate(all="ignore"):
+        return np.asarray((x.astype(exact) * scale).astype(compute))
+
+
 def _at(state: State) -> State:
     """The maximum of a pair, with an empty sum. A pair that merges with it moves to this maximum."""
     return state[0], 0.0, 0.0, 0.0
@@ -156,6 +178,7 @@ def statistics(row: Row, part: int = 0) -> State:
             where,
             part,
             read=read,
+            scaled=row.scaled(where),
             own_m=own_m,
             own_d=_core.pair_d(own),
             m_before=m_before,
@@ -186,6 +209,7 @@ def maximum(row: Row) -> State:
             "maximum",
             where,
             read=read,
+            scaled=row.scaled(where),
             own_m=row.m_of(own, where.start, where.stop),
             m_before=m_before,
             m=row.m_of(state, 0, where.stop),
@@ -205,6 +229,7 @@ def _sum(row: Row, state: State, from_memory: bool) -> State:
             "sum",
             where,
             read=read,
+            scaled=row.scaled(where),
             d_before=_core.pair_d(before),
             m=m,
             d=_core.pair_d(state),

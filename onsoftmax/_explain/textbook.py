@@ -30,7 +30,7 @@ class Chosen(NamedTuple):
 
 def textbook(operation: str, x: Array, grad: Array, axis: int = -1) -> tuple[Array, Array]:
     """The result of an operation on rows, in their own type, and the sizes that errors are relative to.
-    For softmax_topk it is the whole softmax."""
+    For softmax_topk it is the whole softmax, and for sample the whole log_softmax."""
     with np.errstate(all="ignore"):
         if operation.endswith("_backward"):
             y = x if operation == "softmax_backward" else np.exp(x)
@@ -43,7 +43,7 @@ def textbook(operation: str, x: Array, grad: Array, axis: int = -1) -> tuple[Arr
             e /= e.sum(axis, keepdims=True)
             return e, e
         log_d = np.log(np.exp(x - m).sum(axis, keepdims=True))
-        if operation == "log_softmax":
+        if operation in ("log_softmax", "sample"):
             logarithms = np.asarray(x - m - log_d)
         else:
             logarithms = np.where(np.isfinite(m), m + log_d, m).squeeze(axis)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 
-from .._plan.table import Table, as_html, number, page, short
+from .._plan.table import Table, as_html, number, numbers, page, short
 from .record import Floats, Record, Step
+from .trace_sample import rule, tokens
 from .trace_text import doubles, ending, ends, heading, parts, rescaled_d, sections
 
 WHOLE_ROW = 24  # elements; of a longer row only the present tile is drawn
@@ -36,11 +37,15 @@ def _cell(text: str, name: str) -> str:
 
 def _memory(trace: Record, step: Step) -> str:
     """The row's cells. The cells that the step reads or writes are marked. A step that selects shows its two
-    results."""
+    results, and so does a draw."""
     if step.kind == "select":
         return "".join(
             _cell(f"{number(y)} at {j}", "write") for y, j in zip(step.written, step.kept_at, strict=True)
         )
+    if step.kind in ("order", "filter", "renormalize"):
+        return ""
+    if step.kind == "draw":
+        return _cell(tokens(step), "write") + _cell(number(step.written[0]), "write")
     if step.written and (trace.operation == "logsumexp" or step.kind in ("loss", "logprob", "entropy")):
         return _cell(number(step.written[0]), "write")
     if not trace.grad:
@@ -85,6 +90,12 @@ def _registers(trace: Record, step: Step) -> str:
         facts.append(f"s = {number(step.s)}")
     if step.kept:
         facts.append("largest: " + ", ".join(map(short, step.kept)))
+    if step.filter:
+        facts.append(f"{step.filter} keeps {rule(step)}: {step.kept_tokens} so far")
+    if step.u is not None:
+        facts.append(f"u = {number(step.u)}")
+    if step.running:
+        facts += [f"tokens: {tokens(step)}", f"running sum: {numbers(step.running)}"]
     if step.ends:
         facts += [f"in double: {doubles(step.in_double)}", f"interval: {doubles(*step.interval)}"]
         facts.append(f"its ends in {trace.dtype}: {ends(step)}")
@@ -92,7 +103,7 @@ def _registers(trace: Record, step: Step) -> str:
         facts.append(f"in two doubles: {doubles(*step.two_doubles)}")
     if step.note:
         facts.append(step.note)
-    values = "".join(_cell(number(value), "") for value in step.exponentials or step.products)
+    values = "".join(_cell(number(value), "") for value in step.p or step.exponentials or step.products)
     return "<br>".join(html.escape(fact) for fact in facts) + (f"<br>{values}" if values else "")
 
 

@@ -59,6 +59,29 @@ def _running(trace: Record, panels: dict[str, Axes]) -> None:
         last.set_xticks([i for i, _ in steps])
 
 
+def _results(trace: Record, bars: Axes) -> None:
+    places = trace.indices or range(len(trace.result))
+    heights = [y if math.isfinite(y) else 0 for y in trace.result]
+    bars.bar(places, heights, label=f"{result_name(trace)} of {trace.method}")
+    bars.plot(places, trace.exact, "k_", markersize=12, label="textbook formula in float64")
+    lost = [j for j, y in zip(places, trace.result, strict=True) if math.isnan(y)]
+    bars.plot(lost, [0.02] * len(lost), "rx", label="NaN" if lost else None)
+
+
+def _tokens(trace: Record, bars: Axes) -> None:
+    """The probabilities of all tokens, those of the kept tokens, and the drawn token."""
+    found: dict[str, dict[int, float]] = {"order": {}, "renormalize": {}}
+    for step in trace.steps:
+        if step.kind in found:
+            found[step.kind].update(zip(step.tokens, step.p, strict=True))
+    p, kept = found.values()
+    bars.bar(list(p), list(p.values()), width=0.8, alpha=0.4, label="p")
+    if kept:
+        bars.bar(list(kept), list(kept.values()), width=0.4, label="p of the kept tokens over their sum")
+    drawn = [token for token in trace.indices if token >= 0]
+    bars.plot(drawn, [(kept or p)[token] for token in drawn], "kv", markersize=10, label="the drawn token")
+
+
 def figure(trace: Record) -> Figure:
     """m and d, or a gradient's s, above the result. The caller shows or saves the figure."""
     drawing = _Drawing(figsize=(8, 7), layout="constrained")
@@ -66,13 +89,8 @@ def figure(trace: Record) -> Figure:
     *running, bars = drawing.subplots(len(names) + 1, 1, height_ratios=[*[2] * len(names), 3])
     running[0].sharex(running[-1])
     _running(trace, dict(zip(names, running, strict=True)))
-    places = trace.indices or range(len(trace.result))
-    heights = [y if math.isfinite(y) else 0 for y in trace.result]
-    bars.bar(places, heights, label=f"{result_name(trace)} of {trace.method}")
-    bars.plot(places, trace.exact, "k_", markersize=12, label="textbook formula in float64")
-    lost = [j for j, y in zip(places, trace.result, strict=True) if math.isnan(y)]
-    bars.plot(lost, [0.02] * len(lost), "rx", label="NaN" if lost else None)
-    if len(trace.result) == 1 < len(trace.row):
+    (_tokens if trace.sampling else _results)(trace, bars)
+    if len(trace.result) == 1 < len(trace.row) and not trace.sampling:
         bars.set_xticks([])
     elif len(trace.row) <= NAMED:
         bars.set_xticks(range(len(trace.row)), [short(x) for x in trace.row])

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from .._plan.table import Table, number, numbers, short
+from . import trace_sample
 from .record import Record, Step
 from .steps import OF_CHOSEN
 
@@ -35,8 +36,10 @@ def _elements(trace: Record) -> Column:
 def _columns(trace: Record) -> dict[str, list[Column]]:
     """The columns of each kind of step."""
     plain = trace.method == "naive"
-    e = "exp(x)" if plain else "exp(x - m)"
+    scaled = trace_sample.has_scale(trace)
+    e = "exp(x)" if plain else "exp(z - m)" if scaled else "exp(x - m)"
     x = _elements(trace)
+    z: list[Column] = [("z", lambda step: _list(step.scaled))] if scaled else []
     m: Column = ("m", lambda step: maximum(step.m))
     exponentials: Column = (e, lambda step: numbers(step.exponentials))
     total: Column = ("sum", lambda step: number(step.added))
@@ -106,9 +109,9 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
             "select": [*kept, exponentials, *results],
         }
     return {
-        "maximum": [x, own_m, m],
-        "sum": [x, exponentials, *(exact if plain else []), total, *d],
-        "statistics": [x, m, exponentials, total, rescale, rescaled, *d],
+        "maximum": [x, *z, own_m, m],
+        "sum": [x, *z, exponentials, *(exact if plain else []), total, *d],
+        "statistics": [x, *z, m, exponentials, total, rescale, *([] if scaled else [rescaled]), *d],
         "merge": [
             part,
             ("its m", own_m[1]),
@@ -127,11 +130,14 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
         "second_sum": [x, m, exponentials, ("times x - m", lambda step: numbers(step.products)), total, *s],
         "entropy": [d[0], log_d, s[0], *results_as("entropy")],
         "gradient": [x, exponentials, *results],
+        **trace_sample.columns(trace, e),
     }
 
 
 def result_name(trace: Record) -> str:
     """The result's name in formulas."""
+    if trace.sampling:
+        return "logprob"
     if trace.target is not None and trace.loss is None:
         return OF_CHOSEN[trace.operation]
     return "dx" if trace.grad or trace.loss is not None else "y"
@@ -165,6 +171,7 @@ WHAT = {
     "logprob": "logprob = x[target] - lse, lse = m + log(d)",
     "second_sum": "the sum s of exp(x - m) * (x - m)",
     "entropy": "entropy = log(d) - s / d",
+    **trace_sample.TITLES,
 }
 WHAT_WITH_Z_LOSS = {
     "loss": "loss = lse - x[target] + z_loss * lse^2",
@@ -195,6 +202,8 @@ def title_of(trace: Record, step: Step) -> str:
     what = (WHAT | special)[step.kind]
     if step.kept and step.kind != "select":
         what = what.replace("(m, d)", "(m, d) and k largest").replace("pairs", "pairs and k largest")
+    if trace_sample.has_scale(trace):
+        what = what.replace("x - m", "z - m")
     if trace.method == "naive":
         what = what.replace(" - m", "").replace("m + ", "")
     if trace.method == "exact" and (step.kind == "sum" or step.ends):
@@ -218,7 +227,7 @@ def heading(trace: Record) -> str:
     split = f" in {trace.parts} parts" if trace.parts > 1 else ""
     what = "element by element" if trace.tile == 1 else f"in tiles of {trace.tile}"
     passes = f"{trace.passes} pass{'es' * (trace.passes > 1)}"
-    of = f"the {len(trace.indices)} largest of " if trace.indices else ""
+    of = f"the {len(trace.indices)} largest of " if trace.operation == "softmax_topk" else ""
     chosen = "" if trace.target is None else f", target {trace.target}"
     chosen += f", z_loss {short(trace.z_loss)}" if trace.z_loss else ""
     memory = "y and g in memory" if trace.grad else "the row in memory"
@@ -227,6 +236,10 @@ def heading(trace: Record) -> str:
         f"{trace.method}: {trace.operation} of {numbers_of}, {what}",
         f"{passes} over {memory}: {trace.bytes_read} bytes read, {trace.bytes_written} written",
     ]
+    if trace.sampling:
+        lines += trace_sample.arguments_of(trace.sampling)
+    if trace_sample.has_scale(trace):
+        lines.append("z = x / temperature")
     if trace.method == "exact":
         error = "2^-48 (|y| + log(d))" if trace.operation == "logsumexp" else "2^-48 |y|"
         lines.append(ZIV.format(error, trace.dtype))
@@ -242,11 +255,12 @@ def _wrapped(name: str, text: str, width: int) -> str:
 
 def ending(trace: Record, width: int) -> str:
     error = "the result has NaN" if math.isnan(trace.error) else f"{trace.error:.2g}"
+    name_of_indices = "token" if trace.sampling else "at"
     return "\n".join(
         [
             *([] if trace.loss is None else [_wrapped("loss", number(trace.loss), width)]),
             _wrapped(result_name(trace), numbers(trace.result), width),
-            *([_wrapped("at", " ".join(map(str, trace.indices)), width)] if trace.indices else []),
+            *([_wrapped(name_of_indices, " ".join(map(str, trace.indices)), width)] if trace.indices else []),
             _wrapped("exact", numbers(trace.exact), width),
             *([] if trace.entropy is None else [_wrapped("entropy", number(trace.entropy), width)]),
             f"largest relative error: {error} (exact: the textbook formula in float64)",

@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
     rank: bool
 
     def run(self, moments: bool, x: Array, index: Array) -> tuple[Array, ...]:
-        """The log-probabilities and what else is wanted. argmax and rank are int64, as words.
+        """The log-probabilities, and the other results that are wanted. argmax and rank are int64, as words.
 
         `moments` adds the pair of each row and its mean of x - m, as words. Their memory has the pairs of all
         rows first, so they become two arrays of rows here."""
@@ -106,7 +106,7 @@ def logprob(
     stream: Any,
     num_threads: int | None,
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """(logprob, entropy, lse, argmax, rank). What is not wanted is None."""
+    """(logprob, entropy, lse, argmax, rank). A result that is not wanted is None."""
     refuse(None, stream)
     x, _, _, call = take_logits(logits, axis, num_threads)
     (place,) = call.axes

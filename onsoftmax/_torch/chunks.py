@@ -10,11 +10,11 @@ from torch import Tensor
 from .._losses import _Terms
 from .losses import times, weights_of_rows
 
-# A chunk may always have so many logits, or so many tokens. Smaller products of matrices leave a GPU waiting.
+# A chunk may always have this many logits or tokens. Smaller products of matrices leave a GPU waiting.
 _LOGITS, _TOKENS = 2**25, 2048
 _TILE = 256  # the tokens of a chunk are a multiple of it, which suits the tiles of a GPU's products
 _PITCH = 64  # the distance between two rows of logits is a multiple of it, so rows are aligned for any N
-# Up to so many chunks each round a 16-bit gradient of linear_weight. More chunks add it up in float32.
+# Up to this many chunks each round a 16-bit gradient of linear_weight. More chunks add it up in float32.
 _ROUNDED_CHUNKS = 4
 # Whether torch.addmm can add 16-bit products on a GPU to a float32 sum.
 _ADDS_WIDE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)

@@ -205,7 +205,7 @@ def _of_logprob_gradient(call: Call, change: Tensor) -> Any:
         return array if array.ndim == x.ndim else array.unsqueeze(-1)
 
     g, h, of_lse = (None if each is None else columns(each.to(dtype)) for each in given)
-    at = columns(index.long()).clamp(0, x.shape[-1] - 1)  # an index on a GPU may be no element's
+    at = columns(index.long()).clamp(0, x.shape[-1] - 1)  # an index on a GPU may be out of range
     log_p = again["log_softmax"](x, [-1], dtype=dtype)
     p = log_p.exp()
     log_p = log_p.masked_fill(p == 0, 0)  # it may be -inf, and adds 0 to the entropy

@@ -63,7 +63,7 @@ def _logprob(
     rank: bool = False,
     num_threads: int | None = None,
 ) -> Any:
-    """What is not wanted is an empty tensor."""
+    """A result that is not wanted is an empty tensor."""
     index = _prepared("index", index, ("int64", "int32"))
     found = _core.logprob(logits, index, axis, entropy, True, argmax, rank, True, None, num_threads)
     if not isinstance(found, tuple):  # an operator
@@ -162,7 +162,7 @@ def _filtered_softmax(logits: Tensor, axis: int, *given: Tensor | None, **terms:
 def _sample(
     logits: Tensor, axis: int, *given: Tensor | None, return_logprob: Any = None, **terms: Any
 ) -> Any:
-    """What is not wanted is an empty tensor."""
+    """A result that is not wanted is an empty tensor."""
     parameters = _of_rows(PARAMETERS, given, terms)
     found = sampled(logits, parameters, axis=axis, return_logprob=return_logprob or False, **terms)
     if not isinstance(found, tuple):

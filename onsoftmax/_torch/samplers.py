@@ -105,7 +105,7 @@ def vllm_forward_native(
     Parameters
     ----------
     sampler : TopKTopPSampler
-        Its logprobs_mode must not be a processed one, since no processed logits are written.
+        Its logprobs_mode must be "raw_logits" or "raw_logprobs", since no processed logits are written.
     logits : Tensor, shape (rows, N)
         The logits of each row, divided by the temperature.
     generators : mapping of int to torch.Generator
@@ -121,12 +121,13 @@ def vllm_forward_native(
     Raises
     ------
     ValueError
-        The sampler has to return processed logits.
+        The logprobs_mode of the sampler asks for processed logits or log-probabilities.
     """
     mode = str(getattr(sampler, "logprobs_mode", "raw_logprobs"))
     if mode.startswith("processed"):
         raise ValueError(
-            f"logprobs_mode is {mode!r}: expected a raw one, since no processed logits are written"
+            f"logprobs_mode is {mode!r}: expected 'raw_logits' or 'raw_logprobs', since no processed logits "
+            "are written"
         )
     seeds = drawn_seeds(len(logits), logits.device, None)
     for row, generator in generators.items():

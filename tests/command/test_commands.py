@@ -60,6 +60,20 @@ def test_explain_prints_the_trace(capsys):
     logprob: dict = {"operation": "logprob", "target": 0, "entropy": True}
     asked = ["explain", *ROW, "--operation", "logprob", "--target", "0", "--entropy"]
     assert prints(asked, capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1], **logprob)}\n"
+    sample: dict = {
+        "operation": "sample",
+        "temperature": 2,
+        "top_k": 4,
+        "top_p": 0.9,
+        "min_p": 0.05,
+        "seed": 7,
+    }
+    filters = ["--temperature", "2", "--top-k", "4", "--top-p", "0.9", "--min-p", "0.05", "--seed", "7"]
+    asked = ["explain", *ROW, "--operation", "sample", *filters]
+    assert prints(asked, capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1], **sample)}\n"
+    sample |= {"offset": 3, "filter_apply_order": "joint"}
+    asked += ["--offset", "3", "--joint"]
+    assert prints(asked, capsys) == f"{ons.explain([1, 2, 3, 6, 2, 1], **sample)}\n"
     exact = ons.explain([1, 2, 3, 6, 2, 1], method="exact")
     assert prints(["explain", "--method", "exact"], capsys) == f"{exact}\n"
     split = ["explain", *ROW, "--method", "split", "--tile", "1", "--parts", "3"]
@@ -107,6 +121,12 @@ def test_explain_writes_its_files(capsys, tmp_path):
         ([*ROW, "--operation", "softmax_backward", "--method", "naive"], "online, fused, split"),
         ([*ROW, "--operation", "cross_entropy"], "explain() of cross_entropy needs target"),
         ([*ROW, "--operation", "logprob", "--target", "6"], "target is 6: expected the index of an element"),
+        ([*ROW, "--operation", "sample"], "explain() of sample needs seed"),
+        (
+            [*ROW, "--operation", "sample", "--seed", "1", "--top-p", "2"],
+            "top_p is 2.0: expected a number from 0",
+        ),
+        ([*ROW, "--top-k", "2"], "softmax takes no top_k: operation='sample' does"),
         ([*ROW, "--html", "no/such/place"], "no/such/place: No such file or directory"),
         ([*ROW, "--html", "."], ".: Is a directory"),
         ([*ROW, "--plot", "chart.xyz"], "matplotlib" if not shutil.which("python") else "chart.xyz"),

@@ -176,6 +176,29 @@ def test_routers(N, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(64, 500), (3, 50257)])
+def test_samplers(shape, dtype):
+    """Each kind of filter has kernels of its own. The parameters are numbers and arrays."""
+    x, seeds, offsets = array(*shape, dtype=dtype), jnp.arange(shape[0]), jnp.arange(20)
+    terms = {"return_logprob": True, "return_valid": True}
+
+    def steps(call):
+        return jax.lax.scan(lambda none, offset: (none, call(x, offset=offset)), None, offsets)[1]
+
+    for filters in ({}, {"top_k": 50}, {"top_p": 0.9}, {"top_k": 2000, "min_p": 0.001}):
+        traced = {"temperature": jnp.linspace(0, 2, shape[0]), "seed": seeds, **filters}
+        call = functools.partial(ons.sample, **terms)
+        found = jax.jit(call)(x, **traced)
+        assert same(found, call(x, **traced | {name: jnp.array([n]) for name, n in filters.items()}))
+        for seed in (seeds, 7):
+            call = functools.partial(ons.sample, seed=seed, **filters, **terms)
+            right = [call(x, offset=offset) for offset in offsets]
+            found = jax.jit(functools.partial(steps, call))()
+            assert same(found, tuple(map(jnp.stack, zip(*right, strict=True))))
+            assert same(jax.vmap(lambda offset, call=call: call(x, offset=offset))(offsets), found)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(64, 500), (3, 50257)])
 def test_log_probabilities(shape, dtype):
     x = array(*shape, dtype=dtype)
     index = jax.random.randint(jax.random.key(2), shape[:1], 0, shape[1])

@@ -159,7 +159,7 @@ def test_what_is_wanted():
 
 @pytest.mark.parametrize("N", [5, 5000])
 def test_edges(N):
-    """An index that is no element's gives NaN, since a compiled program cannot raise."""
+    """An index out of range gives NaN, since a compiled program cannot raise."""
     x = np.random.default_rng(12).standard_normal((4, N)).astype("f")
     x[3, 1:] = -np.inf
     index = np.array([[0, N], [-1, 0], [0, 2**31 - 1], [-(2**31), 0]])

@@ -56,15 +56,29 @@ for check in (True, False):
     assert np.array_equal(jax.jit(cut)(x, target), reals(x, target))
     made, right = (jax.jit(jax.grad(lambda x: jnp.sin(f(x, target)).sum()))(x) for f in (cut, reals))
     assert np.array_equal(made, right)
+    # and their tokens: each device counts its own rows
+    def drawn(x, seed, offset):
+        return ons.sample(x, seed=seed, offset=offset, top_p=0.9, return_logprob=True, return_valid=True)
+    specs = (P("i"), P("i"), P())
+    cut = jax.jit(jax.shard_map(drawn, mesh=mesh(4), in_specs=specs, out_specs=P("i"), check_vma=check))
+    for made, right in zip(cut(x, target, 5), drawn(x, target, 5)):
+        assert np.array_equal(made, right)
+    def shared(x, offset):
+        return drawn(x, 7, offset)
+    specs = (P(), P("i"))
+    same = jax.shard_map(shared, mesh=mesh(4), in_specs=specs, out_specs=P("i"), check_vma=check)
+    for made, *right in zip(same(x, jnp.arange(4)), *(drawn(x, 7, i) for i in range(4))):
+        assert np.array_equal(made, jnp.concatenate(right))
 # XLA partitions the program by itself
 spread = jax.device_put(x, jax.sharding.NamedSharding(mesh(4), P("i")))
-assert np.array_equal(jax.jit(ons.softmax)(spread), ons.softmax(x))
+for function in (ons.softmax, functools.partial(ons.sample, seed=3)):
+    assert np.array_equal(jax.jit(function)(spread), function(x))
 if hasattr(jax, "set_mesh"):  # from JAX 0.8 on
     # shardings in types
     explicit = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
     with jax.set_mesh(explicit):
         spread = jax.device_put(x, jax.sharding.NamedSharding(explicit, P("i")))
-        for function in (ons.softmax, ons.logsumexp):
+        for function in (ons.softmax, ons.logsumexp, functools.partial(ons.sample, seed=3)):
             assert np.array_equal(jax.jit(function)(spread), function(x))
 """
 

@@ -123,6 +123,7 @@ assert_type(ons.plan((4096, 32000), device="cuda", operation="softmax_topk", k=5
 assert_type(ons.explain([1, 2, 3], method="split", parts=3), ons.Trace)
 assert_type(ons.explain([1, 2], operation="softmax_backward", grad=[0, 1]).grad, tuple[float, ...])
 assert_type(ons.explain([1, 2], operation="cross_entropy_with_grad", target=1).loss, float | None)
+assert_type(ons.explain([1, 2], operation="sample", seed=1, top_p=0.9).indices, tuple[int, ...])
 for method in ons.methods("cpu", operation="logsumexp"):
     ons.logsumexp(single, method=method.name)
 

@@ -238,6 +238,20 @@ def test_a_row_with_its_own_seed_has_its_token_in_any_batch(terms: dict[str, Any
     assert (shaped.reshape(-1) == tokens).all()
 
 
+def test_other_rows_do_not_move_the_end_of_top_p() -> None:
+    """top_p is a share of the whole row, however many tokens other rows of the batch let a list have."""
+    x = np.random.default_rng(0).standard_normal((300, 6)).astype(np.float32)
+    p = np.sort(ons.softmax(x))[:, ::-1].astype(np.float64)
+    for near in (-2e-7, -1e-7, 0, 1e-7):
+        terms = {"filter_apply_order": "joint", "return_logprob": "filtered", "top_p": p[:, 0] + near}
+        both = np.repeat(terms["top_p"], 2)
+        alone = ons.sample(x, seed=1, top_k=[2] * 300, **terms)
+        terms["top_p"] = both
+        mixed = ons.sample(np.repeat(x, 2, 0), seed=1, top_k=[2, 0] * 300, **terms)
+        kept_one = [logprob == 0 for logprob in (alone[1], mixed[1][::2])]
+        assert np.array_equal(*kept_one) and 0 < kept_one[0].mean() <= 1
+
+
 def test_with_one_seed_the_number_of_a_row_counts() -> None:
     """Rows count in the order of the indices, in any memory order."""
     logits = np.zeros((4, 5, 6, 100), np.float32)

@@ -175,9 +175,10 @@ def by_jedi(names, folder):
 
     found, (places, made) = {}, expressions(names)
     text = program(*made, *(f"{place}()" for place in places.values()))
-    script = jedi.Script(text, path=os.path.join(folder, "user.py"))
     for line, (name, place) in enumerate(places.items(), 2 + len(made)):
         end = len(place)
+        if (line - 2 - len(made)) % 100 == 0:  # jedi answers 300 questions about a program, and then no more
+            script = jedi.Script(text, path=os.path.join(folder, "user.py"))
         hover = "\n".join(each.docstring() for each in script.help(line, end - 1))
         signatures = script.get_signatures(line, end + 1) if callable(value(name)) else []
         texts = [each.to_string() for each in signatures]

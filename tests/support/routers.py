@@ -21,7 +21,7 @@ class Router(NamedTuple):
 
 
 def _in_best_groups(keys: Tensor, counts: Tensor, top_groups: int) -> Tensor:
-    """The keys, with -inf in all groups but those that count most."""
+    """The keys, with -inf in all groups but the groups with the largest values."""
     rows, groups = counts.shape
     best = counts.topk(top_groups).indices
     is_open = torch.zeros_like(counts, dtype=torch.bool).scatter(1, best, True)

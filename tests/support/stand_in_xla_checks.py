@@ -190,7 +190,7 @@ def check_losses():
 def check_log_probabilities():
     """One run for all results, and one for the gradient. Integers and moments come as words."""
     index = (np.arange(12, dtype=np.int32) % 5).reshape(3, 4, 1, 1)
-    index[2, 3] = 5  # no element's
+    index[2, 3] = 5  # out of range
     results = [np.empty((3, 4, 1, 1), np.float32) for _ in range(3)]
     argmax, rank = np.empty((2, 3, 4, 1, 2), np.uint32)
     moments = np.empty(12 * 6, np.uint32)

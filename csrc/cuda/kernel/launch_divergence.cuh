@@ -6,7 +6,8 @@
 #include "launch_gradient.cuh"
 #include "../statistic/divergence.cuh"
 
-/* contiguous_gradients whose y are the weights and whose dy are the rest. x is either. */
+/* contiguous_gradients with the weights in place of y, and the rest in place of dy. x is either of
+ * the two. */
 template <typename T, alignment ALIGNED>
 struct divergence_rows : contiguous_gradients<T, ALIGNED, tiles_of_logits> {
     using base = contiguous_gradients<T, ALIGNED, tiles_of_logits>;

@@ -19,7 +19,7 @@ __device__ inline Real given_of(const ons_loss &loss, int64_t row) {
     return loss.divisor ? by / (Real)*loss.divisor : by;
 }
 
-/* What the target's class has less than its softmax. */
+/* The number that is subtracted at the target's class. */
 template <typename Real>
 __device__ inline Real own_of(const ons_loss &loss, int64_t row, int64_t target) {
     if (target < 0) return 0;
@@ -58,8 +58,8 @@ class gradient_of_loss {
         return of_row;
     }
 
-    /* Turns such results, of chunks that begin at element `first`, into the gradient. `at` is the
-     * target, counted from there. */
+    /* Turns such results into the gradient. Their chunks begin at element `first`. `at` is the
+     * target minus `first`. */
     template <int STRIDE, int V, int n>
     __device__ __forceinline__ void finish(int64_t first, int at, int64_t N, Real (&y)[n]) const {
         if (target < 0) {

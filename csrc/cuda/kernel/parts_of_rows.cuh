@@ -97,8 +97,8 @@ inline bool has_given(const launch_request &request) {
     return request.problem->operand[ONS_STATISTIC].data;
 }
 
-/* Launches the first kernel, or the one that copies given sums. Launches neither if the caller only
- * asks for the facts of the last kernel. */
+/* Launches the first kernel, or the kernel that copies given sums. Launches neither if the caller
+ * only asks for the facts of the last kernel. */
 template <typename Arguments, typename Sum>
 ons_status launch_sums(const launch_request &request, const launch_shape &shape,
                        void (*kernel)(Arguments, int, int64_t, Sum *), const Arguments &rows,

@@ -1,6 +1,6 @@
 /* divergence.cuh - the statistic of a divergence between two rows (op/divergence.h): the pairs of
- * both, and the mean that the terms need, from one read. The terms are weighted with the softmax of
- * one row, the weights; the other row is the rest. In kl_divergence x has the weights, in
+ * both, and the mean that the terms need, from one read. The softmax of one row weights the terms.
+ * This row is called the weights, and the other row the rest. In kl_divergence x is the weights, in
  * reverse_kl_divergence x is the rest.
  *
  * Let u = x log2(e) - c for each row, with c = m log2(e) rounded once. Then d = sum(2^u) and
@@ -39,7 +39,7 @@ struct divergence_reference {
     }
     /* If m is ordinary. */
     __device__ Real quick_u(Real x) const { return fma(x, arithmetic<Real>::LOG2_E, -c); }
-    /* What u of this reference has more than u of `other`. */
+    /* u of `other` minus u of this reference, for the same x. */
     __device__ Real above(const divergence_reference &other) const {
         if (is_ordinary(m) && is_ordinary(other.m)) return c - other.c;
         return (m - other.m) * arithmetic<Real>::LOG2_E - of_m() + other.of_m();
@@ -47,7 +47,7 @@ struct divergence_reference {
     /* u of x = m. */
     __device__ Real of_m() const { return is_ordinary(m) ? quick_u(m) : 0; }
 
-    /* Rounded, wherever c is used: not fused with an addition. */
+    /* c is rounded at each use: it must not be fused with an addition. */
     __device__ static float times_log2_e(float m) {
         return __fmul_rn(m, arithmetic<float>::LOG2_E);
     }
@@ -115,7 +115,7 @@ struct alignas(16) divergence_state {
     divergence_sums<Sum> sum;
     Sum unused; /* makes it a multiple of 16 bytes */
 
-    /* The sums relative to larger m. */
+    /* The sums, relative to the maxima larger_m. */
     __device__ divergence_sums<Sum> relative_to(const largest_of_two<Real> &larger_m) const {
         using of = divergence_reference<Real>;
         const Real up = of(m.weights).above(of(larger_m.weights)),

@@ -136,9 +136,9 @@ struct reference {
           exponential(is_ordinary(m) ? arithmetic<Real>::biased_c(m) : arithmetic<Real>::MAGIC) {}
 };
 
-/* The factor that moves exponentials from the reference of `from` to that of `to`, times 2^UP. `to`
- * is not smaller. The factor is a power of two, unless one of the two has an anchor. It is 0 if it
- * is not a normal number. */
+/* The factor that moves exponentials from the reference of `from` to the reference of `to`, times
+ * 2^UP. `to` is not smaller. The factor is a power of two, unless one of the two has an anchor. It
+ * is 0 if it is not a normal number. */
 template <int UP = 0, typename Real>
 __device__ inline Real rescale(Real from, Real to) {
     using A = arithmetic<Real>;

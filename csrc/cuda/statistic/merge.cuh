@@ -30,8 +30,8 @@ struct running_state {
 __device__ inline float sum_over_warp_in_scale(float v) {
     float top = max_over_lanes<WARP>(v);
     if (!isfinite(top)) return top;
-    /* Times 2^up the largest is between 64 and 128. If it is below 2^-120, the sum counts as 0. No
-     * sum of exponentials reaches 2^121. */
+    /* Multiplied by 2^up, the largest number is between 64 and 128. If it is below 2^-120, the sum
+     * counts as 0. No sum of exponentials reaches 2^121. */
     int exponent = min(__float_as_int(top) >> 23, 247), up = 133 - exponent;
     if (exponent < 7) return 0;
     return sum_over_lanes<WARP>(v * arithmetic<float>::power(up)) * arithmetic<float>::power(-up);

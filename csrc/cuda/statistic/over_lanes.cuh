@@ -113,10 +113,10 @@ class fixed_sum {
         return {count_over_lanes<LANES>(high), count_over_lanes<LANES>(low)};
     }
 
-    /* The same sum with low digits from 0 to below 2^23; 2^23 would be a high digit. The digits of
-     * each number are within 2^22 of 0, so 511 numbers fit an int; for more numbers, carry on the
-     * way. A carried sum has only one representation, however it was added up, and 2^8 of them can
-     * be added. */
+    /* The same sum with low digits from 0 to below 2^23. What is above goes to the high digits. The
+     * digits of each number are within 2^22 of 0, so an int holds the sum of 511 numbers. With more
+     * numbers, carry in between. A carried sum has only one representation, in whatever order it
+     * was added up. 2^8 carried sums can be added. */
     __device__ fixed_sum carried() const { return {high + (low >> 23), low & ((1 << 23) - 1)}; }
 
     __device__ float value() const { return fmaf((float)low, 0x1p-38f, (float)high * 0x1p-15f); }

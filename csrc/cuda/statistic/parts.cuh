@@ -1,5 +1,5 @@
 /* parts.cuh - a part is the maximum or the sum of some threads' elements. Parts merge until every
- * thread of a row has the row's own. A part has
+ * thread of a row has the maximum or the sum of the whole row. A part has
  *
  *   over_lanes<LANES>()          the part of LANES neighbouring lanes, in all of them
  *   by_warp(parts, count)        static: the merged part of `count` parts in shared memory, 32 or
@@ -81,8 +81,8 @@ struct lifted_sum {
     __device__ Real value() const { return lowered().value(); }
 };
 
-/* A fixed_sum that is carried after each merge. It holds 2^15 elements; the digits of so many would
- * overflow the int of a fixed_sum. */
+/* A fixed_sum that is carried after each merge. It holds 2^15 elements. In a plain fixed_sum, the
+ * digits of so many elements would overflow an int. */
 struct carried_sum : fixed_sum {
     carried_sum() = default;
     __device__ explicit carried_sum(const fixed_sum &sum) : fixed_sum(sum.carried()) {}

@@ -1,5 +1,6 @@
 /* rounded.cuh - the exact results of a row, rounded once (api/rounding.h): its sum in double,
- * results that a double decides, and the sum in two doubles for the others. Elements are floats. */
+ * results that a double decides, and the sum in two doubles for the other results. Elements are
+ * floats. */
 #ifndef ONS_ROUNDED_CUH
 #define ONS_ROUNDED_CUH
 
@@ -10,9 +11,9 @@
 #include "operations.cuh"
 #include "sum_in_double.cuh"
 
-/* The largest relative error of a result in double. That of a logarithm is larger than on the CPU
- * (ONS_ROUNDED_ERROR), because all threads of a row add up in one double. docs/how-it-works.md adds
- * the errors up. */
+/* The largest relative error of a result in double. The error of a logarithm is larger than on the
+ * CPU (ONS_ROUNDED_ERROR), because all threads of a row add up in one double. docs/how-it-works.md
+ * adds the errors up. */
 __device__ constexpr double result_error(bool log) { return log ? 0x1p-47 : ONS_ROUNDED_ERROR; }
 
 /* The powers 2^(k / 16), in shared memory. Call ready() before a barrier of the block, and
@@ -71,9 +72,9 @@ struct exponentials_in_double {
     }
 };
 
-/* The factor that moves a sum from the reference of `from` to that of `to`, which is not smaller.
- * It is 0 if it is so small that the sum does not count, and NaN where it would not be accurate: a
- * double then decides no result. */
+/* The factor that moves a sum from the reference of `from` to the reference of `to`. `to` is not
+ * smaller. The factor is 0 if it is so small that the sum does not matter. It is NaN if it would
+ * not be accurate. A double then decides no result. */
 __device__ inline double factor_in_double(float from, float to) {
     using A = arithmetic<float>;
     if (to - from > 700) return 0;

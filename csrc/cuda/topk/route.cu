@@ -1,12 +1,12 @@
 /* topk/route.cu - a router with a bias, groups or a mask, for rows of up to 1024 experts and 32
- * groups. A warp holds the keys of a row in registers. A bound of the k-th key comes from the
- * largest key of each lane, or from counting. The keys from the bound on are listed in shared
- * memory, put in order, and become weights.
+ * groups. A warp holds the keys of a row in registers. It finds a lower bound of the k-th key from
+ * the largest key of each lane, or by counting. It lists the keys that reach the bound in shared
+ * memory, puts them in order, and turns them into weights.
  *
  * Moves 1 read of N. Stops at 8 chunks a lane; in float64 at 16 chunks. */
 #include "route.cuh"
 
-/* The groups of a row. `lanes` neighbouring lanes find what a group counts, in `steps` steps. */
+/* The groups of a row. `lanes` neighbouring lanes find the value of a group, in `steps` steps. */
 struct groups_of_row {
     uint32_t groups, top, in_group, lanes, steps, inverse;
 
@@ -24,7 +24,7 @@ struct groups_of_row {
     __device__ bool has_some_closed() const { return top < groups; }
 };
 
-/* The keys of a lane. A bit of a mask stands for each. */
+/* The keys of a lane. In a mask, one bit stands for each key. */
 template <typename Rows, int K>
 struct keys_of_lane {
     using Real = typename Rows::Real;
@@ -54,8 +54,8 @@ struct keys_of_lane {
         return most;
     }
 
-    /* A number that at least k keys are not below. It is the k-th different one of the lanes'
-     * largest keys, or EXCLUDED if there are fewer. */
+    /* A bound that at least k keys reach. Of the different numbers among the lanes' largest keys it
+     * is the k-th largest, or EXCLUDED if there are fewer than k. */
     __device__ Key bound_of_tops(uint32_t k) const {
         Key top = largest(), bound = EXCLUDED;
 #pragma unroll 1
@@ -66,7 +66,7 @@ struct keys_of_lane {
         return max(bound, (Key)EXCLUDED);
     }
 
-    /* The bits of the row's first `wanted` keys that have a bit. */
+    /* Of the keys in `bits` of all lanes, keeps the first `wanted` in the order of their places. */
     __device__ static unsigned first_of(unsigned bits, uint32_t wanted) {
         unsigned kept = 0;
         uint32_t before = 0;
@@ -82,8 +82,7 @@ struct keys_of_lane {
         return kept;
     }
 
-    /* The bits of exactly the k first keys. It finds the bits of the k-th key one after the
-     * other. */
+    /* The bits of exactly the k largest keys. It finds the digits of the k-th key one by one. */
     __device__ __forceinline__ unsigned exactly(uint32_t k) const {
         Key kth = 0;
 #pragma unroll 1

@@ -1,5 +1,5 @@
-/* topk/route.cuh - a router with a bias, groups or a mask (api/route.h): its keys, and what a group
- * counts.
+/* topk/route.cuh - a router with a bias, groups or a mask (api/route.h): its keys, and the value of
+ * a group.
  *
  * A key is a score, plus a bias if there is one, in the order of key_of(). Two keys are smaller
  * than the key of any number. EXCLUDED is the key of an expert that `where` excludes. NO_EXPERT is
@@ -31,7 +31,7 @@ struct two_largest {
         second = max(min(first, other.first), max(second, other.second));
         first = max(first, other.first);
     }
-    /* What the group counts, as a key. */
+    /* The value of the group, as a key. */
     __device__ Key counts(const ons_route &route) const {
         if (!route.bias || second < LEAST_KEY) return first;
         return key_of(number_of(first) + number_of(second));

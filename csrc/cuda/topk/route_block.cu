@@ -12,7 +12,7 @@
 template <typename Real>
 struct route_workspace {
     using Key = key_type<Real>;
-    entry<Real> *list; /* as many as a power of two has that is not below k */
+    entry<Real> *list; /* its length is the least power of two that is not below k */
     Key *keys, *groups;
 
     template <typename Arguments>

@@ -119,7 +119,7 @@ class weights_of_row {
     /* Whether the weights are lifted exponentials. */
     __device__ bool are_of_k() const { return of_k; }
 
-    /* A weight over the sum of the weights. */
+    /* A weight divided by the sum of the weights. */
     __device__ Real share(Real weight, Real sum) const {
         if (std::is_same_v<Real, double> || !of_k) return sum != 0 ? weight / sum : weight;
         const Real by = nearly_one_over(sum), nearly = weight * by; /* sum is at least 2^63, or 0 */

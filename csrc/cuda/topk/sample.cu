@@ -22,7 +22,7 @@ struct token_lists {
     Real *p;
     const uint32_t *index;
     int length;
-    bool finds_p;  /* from the logits, relative to the largest; then p is not known yet */
+    bool finds_p;  /* the kernel finds p from the logits, relative to the largest logit */
     bool *goes_on; /* a row whose filters do not end in its list; null if all end there */
 };
 
@@ -60,15 +60,14 @@ __device__ inline ons_drawn_token draw_from_list(const token_lists<Real> &lists,
     double enough = arithmetic<double>::infinity();
     if (cuts_mass) {
         mass_type all = 0;
-        for (int i = lane; i < (of_k ? count : lists.length); i += WARP)
-            all += ons_mass_of((double)p[i]);
+        for (int i = lane; of_k && i < count; i += WARP) all += ons_mass_of((double)p[i]);
         all = mass_of_warp(all);
-        enough = ons_share_of_mass(filters.top_p,
-                                   of_k || lists.length == N ? (double)all : ONS_WHOLE_MASS,
+        enough = ons_share_of_mass(filters.top_p, of_k ? (double)all : ONS_WHOLE_MASS,
                                    sizeof(Real) == sizeof(double));
     }
     const double least = filters.min_p * (double)p[0];
-    /* visit(i, p, the mass up to this token, and before it) until it returns false in a lane */
+    /* Calls visit(i, p, the mass up to this token, the mass before it) until visit returns false
+     * in a lane. */
     auto walk = [&](auto visit) {
         mass_type before = 0;
         for (int begin = 0; begin < count; begin += WARP) {

@@ -106,9 +106,9 @@ class pairs_of_row {
         return part < parts && pairs[part].d > 0 ? pairs[part].d * exp(pairs[part].m - m) : 0;
     }
 
-    /* Walks over the parts in order, as a whole block. visit(part, the mass up to it, and before
-     * it) says in a thread whether it has found its part; then the walk ends. Returns the last
-     * mass. */
+    /* The whole block walks over the parts in order. visit(part, the mass with it, the mass before
+     * it) returns whether this thread has found the part. The walk ends if a thread has found it.
+     * Returns the mass so far. */
     template <typename Visit>
     __device__ double walk(Visit visit) const {
         __shared__ double of_warp[PART_WARPS];
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(PART_THREADS)
         return true;
     });
     __syncthreads();
-    /* rounding may leave no part: then the last one with a mass */
+    /* if rounding leaves no part, the last part with a mass */
     const int64_t part = chosen_part == LLONG_MAX ? last_part : chosen_part;
     Tokens tokens(args, blockIdx.x, part, scale);
     Real z[PART_CHUNKS * V];
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(PART_THREADS)
     }
     if (threadIdx.x == 0) token = -1;
     __syncthreads();
-    if (warp == 0) { /* a warp's chunk k of all lanes is a run of tokens */
+    if (warp == 0) { /* chunk k of all lanes of a warp is a run of tokens */
         constexpr int RUNS = PART_WARPS * PART_CHUNKS;
         static_assert(RUNS == WARP, "a lane has a run");
         const double mine = sum_up_to_lane<WARP>(of_chunks[lane], lane);

@@ -1,9 +1,9 @@
 /* topk/sample_block.cu - the sampler of a language model (api/sample.h), for a row that no list of
- * first tokens can sample. A block takes the row. It runs the pair (m, d) over the tiles. Each
- * filter ends at some mass of the first tokens. The block adds up the masses of 1024 ranges of
- * logits below m. It lists the tokens of the range that has the mass, and finds the key with this
- * mass by the masses of ranges of keys, as select.cuh counts keys. It finds the drawn token in the
- * same way.
+ * first tokens can sample. A block takes the row. It computes the pair (m, d) tile by tile. A
+ * filter ends where the first tokens reach some mass. To find this place, the block adds up the
+ * masses of 1024 ranges of logits below m, and lists the tokens of the range in which the mass is
+ * reached. Among these it finds the key at which the mass is reached. It does so by the masses of
+ * ranges of keys, as select.cuh does by counts. It finds the drawn token in the same way.
  *
  * Reads N 2 times without filters. Otherwise 3 times for the draw, and once for each filter. If a
  * range has more tokens than the list has room for, it reads N once more for each 8 bits of the
@@ -40,7 +40,7 @@ __device__ inline mass_type mass_of_block(mass_type mine) {
     return all;
 }
 
-/* What tokens amount to, in ranges of logits. Range 0 comes first in their order. */
+/* The amounts of tokens, their mass or their number, in ranges. Range 0 has the first tokens. */
 template <int RANGES>
 struct masses_of_ranges {
     /* the two halves of each sum, since shared memory adds 32 bits at once */
@@ -65,7 +65,7 @@ struct masses_of_ranges {
         int range;
         mass_type before;
     };
-    /* A block must call it. There is as much. */
+    /* A block must call it. All ranges together must reach `wanted`. */
     __device__ found find(mass_type wanted) const {
         __shared__ found result;
         constexpr int A_LANE = RANGES / WARP;
@@ -91,14 +91,14 @@ struct masses_of_ranges {
 /* Ranges of logits below m, of equal width. The last range also has all logits further below. */
 template <typename Real>
 struct ranges_below {
-    static constexpr int RANGES = 1024, PART = 16; /* ranges in a distance of 1 */
+    static constexpr int RANGES = 1024, PART = 16; /* PART: the ranges in a distance of 1 */
     Real m;
 
     __device__ int operator()(Real x) const { return min((int)((m - x) * PART), RANGES - 1); }
 };
 
-/* What the tokens above a key amount to. each(visit) calls visit(number, place) for some tokens of
- * a row, and amount(number) is what a token counts. */
+/* The amount of the tokens above a key. each(visit) calls visit(number, place) for some tokens of a
+ * row, and amount(number) is the amount of a token. */
 template <typename Key, typename Each, typename Amount>
 __device__ inline mass_type amount_above(Key key, const Each &each, const Amount &amount) {
     mass_type mine = 0;
@@ -135,7 +135,7 @@ __device__ inline Key key_that_reaches(const Each &each, keys_between<Key> among
     return among.low;
 }
 
-/* The place of the token number `order` of those with this key. */
+/* The place of token number `order` among the tokens with this key. */
 template <typename Key, typename Each>
 __device__ inline uint32_t place_of_equal(const Each &each, Key key, uint32_t order) {
     ranges_of_keys *const ranges = ranges_of_block();
@@ -190,7 +190,7 @@ class ordered_tokens {
                    (inside - amount_above(key, each, one)) * of(number_of(key));
         });
     }
-    /* The mass of the first tokens that have the mass `wanted`. */
+    /* The mass of the fewest first tokens that reach the mass `wanted`. */
     __device__ mass_type of_mass(mass_type wanted) const {
         const auto found = masses().find(wanted);
         return with_range(found.range, [&](const auto &each) {
@@ -252,7 +252,7 @@ class ordered_tokens {
             [&](auto visit) { each([&](Real x, uint32_t) { visit(key_of(x)); }); });
     }
 
-    /* body(each) for the tokens of a range: from a list if it has room for them. */
+    /* Calls body(each) for the tokens of a range. They come from a list if it has room for them. */
     template <typename Body>
     __device__ auto with_range(int range, Body body) const {
         entry<Real> *const list = list_of_range();
@@ -289,9 +289,9 @@ __device__ inline mass_type kept_mass(const Tokens &tokens, const ons_row_filter
     const mass_type of_k = filters.top_k < N ? tokens.of_first((mass_type)filters.top_k) : all;
     mass_type end = of_k;
     if (filters.top_p < 1) {
-        const double wanted =
-            ons_share_of_mass(filters.top_p, (double)(joint ? all : of_k), tokens.in_double());
-        end = min(end, tokens.of_mass(max((mass_type)wanted, mass_type(1))));
+        const double whole = !joint && filters.top_k < N ? (double)of_k : ONS_WHOLE_MASS;
+        const auto wanted = (mass_type)ons_share_of_mass(filters.top_p, whole, tokens.in_double());
+        end = min(end, tokens.of_mass(min(max(wanted, mass_type(1)), all)));
     }
     if (filters.min_p > 0) end = min(end, tokens.of_likely(filters.min_p * largest));
     return end;
@@ -307,7 +307,7 @@ __device__ inline uint32_t place_at_mass(const Row &row, uint64_t random, const 
     const int64_t tiles = (chunks_of(row) + TILE_OF_WARP - 1) / TILE_OF_WARP,
                   a_warp = (tiles + SAMPLE_WARPS - 1) / SAMPLE_WARPS;
     const int lane = threadIdx.x % WARP, warp = warp_of_block();
-    /* visit(first chunk, masses of this lane's chunks) until it returns false */
+    /* Calls visit(first chunk, masses of this lane's chunks) until visit returns false. */
     auto each_tile = [&](auto visit) {
         known(row, [&](const auto &row) {
             bool goes_on = true;

@@ -28,7 +28,7 @@ ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
            !ons_sample_ends_in_list(sample, N, 1);
 }
 
-/* The tokens of a row that a GPU lists first; 0: none. */
+/* The number of tokens of a row that a GPU lists first; 0: none. */
 ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
     const int64_t top_k = sample->top_k.number, first = N < 256 ? N : 256;
     if (ons_sample_ends_in_list(sample, N, 1)) return 1;
