@@ -129,8 +129,8 @@ ONS_INLINE uint64_t ons_random_of_row(const ons_sample *sample, int64_t row) {
 #define ONS_WHOLE_MASS 0x1p50
 ONS_INLINE uint64_t ons_mass_of(double p) { return (uint64_t)(p * ONS_WHOLE_MASS); }
 
-/* The mass that has the share top_p of `mass`. `mass` is the mass of the tokens that top_k keeps, or
- * ONS_WHOLE_MASS, the mass of a row. Probabilities are rounded, so a slightly smaller mass is
+/* The mass that has the share top_p of `mass`. `mass` is the mass of the tokens that top_k keeps,
+ * or ONS_WHOLE_MASS, the mass of a row. Probabilities are rounded, so a slightly smaller mass is
  * enough. For example, two of four equal tokens have the share 0.5. */
 ONS_INLINE double ons_share_of_mass(double top_p, double mass, bool in_double) {
     return ceil(top_p * mass * (1 - (in_double ? 0x1p-40 : 0x1p-22)));
