@@ -56,6 +56,7 @@ typedef struct ons_sample {
     ons_row_real temperature, top_p, min_p;
     ons_row_integer top_k, seed, offset; /* top_k below 1: off */
     int64_t period; /* rows have the numbers 0 to period - 1, again and again */
+    bool draws; /* false for filtered_softmax */
     bool joint;
     ons_sample_logprob logprob;
     bool *valid; /* an entry for each row, in the order of the rows; NULL: not wanted */

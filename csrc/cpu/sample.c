@@ -318,7 +318,7 @@ static void sample_piece(ons_sampling *of, int64_t row, int64_t rows, ons_row_fi
         if (tokens > in_list) in_list = tokens;
         any_without |= !filtered;
     }
-    const bool draws = of->problem->operation == ONS_OPERATION_sample;
+    const bool draws = of->sample->draws;
     /* y receives the softmax of all rows; a mask would leave 0 in rows that are not valid */
     const bool in_y = !draws && in_list == 0 && !of->problem->operand[ONS_WHERE].data;
     token_room lists, all;

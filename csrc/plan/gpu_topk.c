@@ -20,12 +20,8 @@ static bool has_scale(const ons_sample *sample, int64_t N) {
 
 /* Rows without gaps that need no change, in the arithmetic of their own type. */
 static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *plan) {
-    const ons_operand *x = &problem->operand[ONS_X];
-    const int last = problem->dims - 1;
-    return (x->dtype == ONS_FLOAT64) == (plan->compute == ONS_FLOAT64) && problem->dims <= 2 &&
-           !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
-           problem->scale_by == 1.0 && !has_scale(problem->sample, plan->N) &&
-           (problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype));
+    return ons_sample_is_contiguous(problem, plan->compute) && !problem->operand[ONS_SCALE].data &&
+           problem->scale_by == 1.0 && !has_scale(problem->sample, plan->N);
 }
 
 /* An entry takes 8 bytes, or 16 for float64, as a pair does. */
@@ -227,13 +223,11 @@ static ons_status shape_route(const gpu_row *row, const ons_problem *problem, on
     return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
-/* The shape of a sampler that lists no tokens. */
-static ons_status shape_sample(const gpu_row *row, const ons_sample *sample, ons_plan *plan) {
+/* The shape of a sampler without filters. */
+static ons_status shape_sample(const gpu_row *row, ons_plan *plan) {
     plan->width = 1;
     plan->method = ONS_METHOD_online;
-    plan->reason = ons_sample_takes_all(sample, plan->N)
-                       ? "one read, a part of a row for each block"
-                       : "a block reads the row several times";
+    plan->reason = "one read, a part of a row for each block";
     plan->family = ONS_FAMILY_topk_large;
     plan->threads = PASS_THREADS;
     plan->elements_a_thread = TILE_CHUNKS * row->chunk;
@@ -294,7 +288,7 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
     plan->form = ONS_ROW_FORM;
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
     if (problem->operation == ONS_OPERATION_route) return shape_route(&row, problem, plan);
-    if (problem->sample && k == 0) return shape_sample(&row, problem->sample, plan);
+    if (problem->sample && k == 0) return shape_sample(&row, plan);
     if (plan->method == ONS_METHOD_fused)
         plan->method = row.chunks <= WARP * WARP_CHUNKS                 ? ONS_METHOD_fused_warp
                        : row.chunks <= TOPK_BLOCK_THREADS * TOPK_CHUNKS ? ONS_METHOD_fused_block
@@ -353,9 +347,11 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     const int64_t chunk = 16 / ons_dtype_size(plan->compute);
     if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
     if (sample)
-        plan->workspace_bytes = ceil_div(plan->workspace_bytes, 16) * 16 +
-                                ons_sample_workspace(sample, plan->rows, plan->N, plan->k,
-                                                     ons_dtype_size(plan->compute));
+        plan->workspace_bytes =
+            ceil_div(plan->workspace_bytes, 16) * 16 +
+            ons_sample_workspace_of(sample, plan->rows, plan->N, plan->k,
+                                    ons_dtype_size(plan->compute), gpu->multiprocessors)
+                .end;
     plan->on_chip_bytes = min_of(plan->tile, ceil_div(max_of(plan->N, 1), chunk) * chunk) *
                           ons_dtype_size(plan->compute);
     return status;

@@ -9,7 +9,7 @@
 typedef struct {
     ons_row_call rows;
     PyObject *temperature, *top_k, *top_p, *min_p, *where;
-    PyObject *seed, *offset; /* NULL without a draw */
+    PyObject *seed, *offset;
     ons_view *logprob, *indices, *valid, *filtered;
     ons_sample sample;
 } sample_call;
@@ -55,7 +55,7 @@ static int take_arrays(sample_call *call, int axis) {
         take_real(call, "top_p", call->top_p, &sample->top_p) < 0 ||
         take_real(call, "min_p", call->min_p, &sample->min_p) < 0)
         return -1;
-    if (call->seed && (take_integer(call, "seed", call->seed, &sample->seed) < 0 ||
+    if (sample->draws && (take_integer(call, "seed", call->seed, &sample->seed) < 0 ||
                        take_integer(call, "offset", call->offset, &sample->offset) < 0))
         return -1;
     sample->period = sample->seed.step > 0 ? 1 : rows->count; /* 1: seeds of their own */
@@ -90,7 +90,7 @@ static ons_view along_axis(const ons_row_call *rows, const ons_view *result) {
 
 static int run(const sample_call *call, bool is_invariant) {
     const ons_row_call *rows = &call->rows;
-    const bool draws = call->seed != NULL;
+    const bool draws = call->sample.draws;
     const ons_view y = draws ? along_axis(rows, call->logprob) : *call->filtered;
     ons_view operand[ONS_OPERANDS];
     ons_problem problem;
@@ -127,6 +127,7 @@ PyObject *ons_sample_call(PyObject *self, PyObject *args) {
                           &logprob, &wants_valid, &call.where, &is_invariant, &stream, &threads) ||
         ons_begin_rows(rows, self, stream, threads) < 0)
         return NULL;
+    call.sample.draws = true;
     call.sample.joint = joint;
     call.sample.logprob = (ons_sample_logprob)logprob;
     if (take_arrays(&call, axis) == 0 && make_results(&call, wants_valid) == 0 &&

@@ -52,6 +52,7 @@ static bool take_terms(const xla_frame *frame, ons_sample *sample) {
     if (!joint || !logprob || !period || *period < 1 || *logprob < ONS_NO_LOGPROB ||
         *logprob > ONS_LOGPROB_FILTERED)
         return false;
+    sample->draws = true;
     sample->joint = *joint;
     sample->logprob = (ons_sample_logprob)*logprob;
     sample->period = *period;

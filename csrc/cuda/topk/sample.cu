@@ -1,9 +1,11 @@
-/* topk/sample.cu - the sampler of a language model (api/sample.h). softmax_topk lists the first
- * tokens of each row with their probabilities (plan/gpu_topk.c). Then a warp takes a row: it finds
- * where the filters end, and draws. If they do not end in the list, the row goes on to
- * sample_block.cu. */
+/* topk/sample.cu - the sampler of a language model and its filters (api/sample.h). softmax_topk
+ * lists the first tokens of each row with their probabilities (plan/gpu_topk.c). Then a warp takes
+ * a row: it finds where the filters end, and draws. If they do not end in the list, the row goes on
+ * to sample_team.cu. For filtered_softmax, another kernel writes the kept tokens of each list. */
 #include "../kernel/parts_of_rows.cuh"
-#include "sample.cuh"
+#include "sample_team.cuh"
+
+constexpr int WRITE_THREADS = 256, WRITTEN_A_BLOCK = 8192; /* tokens */
 
 /* The scale of each row: 1 over its temperature. */
 __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
@@ -15,16 +17,6 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
         scales[row] = filters.in_range ? ons_sample_scale(filters.temperature) : 1;
     });
 }
-
-/* The first tokens of each row. */
-template <typename Real>
-struct token_lists {
-    Real *p;
-    const uint32_t *index;
-    int length;
-    bool finds_p;  /* the kernel finds p from the logits, relative to the largest logit */
-    bool *goes_on; /* a row whose filters do not end in its list; null if all end there */
-};
 
 /* The probabilities of a row's listed tokens, relative to the largest. A warp must call it. */
 template <typename Rows, typename Real = typename Rows::Real>
@@ -43,32 +35,74 @@ __device__ inline void find_probabilities(const topk_arguments<Rows> &args,
     __syncwarp();
 }
 
-/* The token that a warp draws from the list of a row. Sets *ends if the filters end in it. */
+/* What the filters keep of a list. */
+struct kept_of_list {
+    int tokens; /* 0: the row is not valid */
+    mass_type mass;
+    bool ends; /* false: the filters end after the list */
+};
+
+/* A row's list. The lanes of a warp share it. */
 template <typename Real>
-__device__ inline ons_drawn_token draw_from_list(const token_lists<Real> &lists,
-                                                 const ons_sample &sample, int64_t row, int64_t N,
-                                                 bool *ends) {
-    const ons_row_filters filters = ons_filters_of(&sample, row, N);
-    const Real *const p = lists.p + row * lists.length;
-    const int lane = threadIdx.x % WARP;
-    const bool cuts_mass = filters.top_p < 1, of_k = !sample.joint && filters.top_k < N;
-    *ends = true;
-    if (!filters.in_range || !(p[0] > 0)) return {-1, 0, 0};
-    *ends = filters.top_k <= lists.length && !(lists.goes_on && ons_filters_are_off(&filters, N));
-    if (!*ends && (!(cuts_mass || filters.min_p > 0) || (cuts_mass && of_k))) return {-1, 0, 0};
-    const int count = (int)min(filters.top_k, (int64_t)lists.length);
-    double enough = arithmetic<double>::infinity();
-    if (cuts_mass) {
-        mass_type all = 0;
-        for (int i = lane; of_k && i < count; i += WARP) all += ons_mass_of((double)p[i]);
-        all = mass_of_warp(all);
-        enough = ons_share_of_mass(filters.top_p, of_k ? (double)all : ONS_WHOLE_MASS,
-                                   sizeof(Real) == sizeof(double));
+class token_list {
+   public:
+    __device__ token_list(const token_lists<Real> &lists, int64_t row)
+        : p(lists.p + row * lists.length), length(lists.length), is_last(!lists.goes_on) {}
+
+    __device__ kept_of_list keep(const ons_row_filters &filters, bool joint, int64_t N) const {
+        const bool cuts_mass = filters.top_p < 1, of_k = !joint && filters.top_k < N;
+        if (!filters.in_range || !(p[0] > 0)) return {0, 0, true};
+        bool ends = filters.top_k <= length && (is_last || !ons_filters_are_off(&filters, N));
+        if (!ends && (!(cuts_mass || filters.min_p > 0) || (cuts_mass && of_k)))
+            return {0, 0, false};
+        const int count = (int)min(filters.top_k, (int64_t)length);
+        double enough = arithmetic<double>::infinity();
+        if (cuts_mass) {
+            mass_type all = 0;
+            for (int i = lane; of_k && i < count; i += WARP) all += ons_mass_of((double)p[i]);
+            all = mass_of_warp(all);
+            enough = ons_share_of_mass(filters.top_p, of_k ? (double)all : ONS_WHOLE_MASS,
+                                       sizeof(Real) == sizeof(double));
+        }
+        const double least = filters.min_p * (double)p[0];
+        kept_of_list kept = {0, 0, false};
+        walk(count, [&](int i, Real own, mass_type upto, mass_type before) {
+            const bool keeps =
+                i < count && (i == 0 || ((double)before < enough && (double)own >= least));
+            const unsigned lanes = __ballot_sync(~0u, keeps);
+            if (lanes) {
+                const int last = 31 - __clz((int)lanes);
+                kept.mass = __shfl_sync(~0u, upto, last);
+                kept.tokens = __shfl_sync(~0u, i, last) + 1;
+            }
+            ends |= i < count && !keeps;
+            return keeps;
+        });
+        kept.ends = __any_sync(~0u, ends || (double)kept.mass >= enough);
+        return kept;
     }
-    const double least = filters.min_p * (double)p[0];
-    /* Calls visit(i, p, the mass up to this token, the mass before it) until visit returns false
-     * in a lane. */
-    auto walk = [&](auto visit) {
+    /* The place in the list at which the running mass passes `at`. */
+    __device__ int token_at(const kept_of_list &kept, mass_type at) const {
+        int token = 0;
+        walk(kept.tokens, [&](int i, Real, mass_type upto, mass_type) {
+            const unsigned passed = __ballot_sync(~0u, upto > at);
+            if (passed) token = __shfl_sync(~0u, i, __ffs((int)passed) - 1);
+            return !passed;
+        });
+        return token;
+    }
+    __device__ double sum(int tokens) const {
+        double mine = 0;
+        for (int i = lane; i < tokens; i += WARP) mine += (double)p[i];
+        return sum_over_lanes<WARP>(mine);
+    }
+
+    const Real *const p;
+
+   private:
+    /* visit(i, p, the mass up to this token, and before it) until it returns false in a lane */
+    template <typename Visit>
+    __device__ void walk(int count, Visit visit) const {
         mass_type before = 0;
         for (int begin = 0; begin < count; begin += WARP) {
             const int i = begin + lane;
@@ -78,27 +112,11 @@ __device__ inline ons_drawn_token draw_from_list(const token_lists<Real> &lists,
             if (!__all_sync(~0u, visit(i, own, upto, upto - mass))) return;
             before = __shfl_sync(~0u, upto, WARP - 1);
         }
-    };
-    mass_type kept = 0;
-    walk([&](int i, Real own, mass_type upto, mass_type before) {
-        const bool keeps =
-            i < count && (i == 0 || ((double)before < enough && (double)own >= least));
-        const unsigned kept_lanes = __ballot_sync(~0u, keeps);
-        if (kept_lanes) kept = __shfl_sync(~0u, upto, 31 - __clz((int)kept_lanes));
-        *ends |= i < count && !keeps;
-        return keeps;
-    });
-    *ends = __any_sync(~0u, *ends || (double)kept >= enough);
-    if (!*ends) return {-1, 0, 0};
-    const mass_type at = ons_mass_below(ons_random_of_row(&sample, row), kept);
-    int token = 0;
-    walk([&](int i, Real, mass_type upto, mass_type) {
-        const unsigned passed = __ballot_sync(~0u, upto > at);
-        if (passed) token = __shfl_sync(~0u, i, __ffs((int)passed) - 1);
-        return !passed;
-    });
-    return ons_drawn_of(lists.index[row * lists.length + token], (double)p[token], kept);
-}
+    }
+
+    const int lane = threadIdx.x % WARP, length;
+    const bool is_last; /* no row goes on */
+};
 
 template <typename Rows>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
@@ -106,35 +124,59 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
                   const __grid_constant__ ons_sample sample,
                   const __grid_constant__ token_lists<typename Rows::Real> lists) {
     await_earlier_work(true);
+    clear_teams(lists);
     const int64_t row = (int64_t)blockIdx.x * (WARP_ROW_THREADS / WARP) + warp_of_block();
     if (row >= args.rows) return;
     if (lists.finds_p)
         find_probabilities(args, lists, ons_row_real_of(&sample.temperature, row), row);
-    bool ends;
-    const ons_drawn_token drawn = draw_from_list(lists, sample, row, args.N, &ends);
-    if (threadIdx.x % WARP != 0) return;
-    if (lists.goes_on) lists.goes_on[row] = !ends;
-    if (ends) write_drawn(args, sample, row, drawn);
+    const ons_row_filters filters = ons_filters_of(&sample, row, args.N);
+    const token_list<typename Rows::Real> list(lists, row);
+    const kept_of_list kept = list.keep(filters, sample.joint, args.N);
+    const bool writes = threadIdx.x % WARP == 0;
+    if (writes && lists.goes_on) lists.goes_on[row] = !kept.ends;
+    if (!sample.draws) {
+        const double sum = list.sum(kept.tokens);
+        if (writes) {
+            lists.kept[row] = kept.ends ? kept.tokens : -1;
+            lists.sums[row] = sum;
+        }
+    } else if (kept.ends) {
+        ons_drawn_token drawn = {-1, 0, 0};
+        if (kept.tokens > 0) {
+            const int token =
+                list.token_at(kept, ons_mass_below(ons_random_of_row(&sample, row), kept.mass));
+            drawn = ons_drawn_of(lists.index[row * lists.length + token], (double)list.p[token],
+                                 kept.mass);
+        }
+        if (writes) write_drawn(args, sample, row, drawn);
+    }
 }
 
-/* The workspace, after the part of softmax_topk. */
-struct sample_workspace {
-    double *scales;
-    char *p;
-    uint32_t *index;
-    bool *goes_on;
-
-    sample_workspace(const launch_request &request) {
-        const ons_plan *plan = request.plan;
-        const int64_t rows = plan->rows, size = ons_dtype_size(plan->compute);
-        scales =
-            (double *)((char *)request.workspace + plan->workspace_bytes -
-                       ons_sample_workspace(request.problem->sample, rows, plan->N, plan->k, size));
-        p = (char *)(scales + rows);
-        index = (uint32_t *)(p + rows * plan->k * size);
-        goes_on = (bool *)(index + rows * plan->k);
+/* Writes a part of a row of filtered_softmax whose filters end in its list. */
+template <typename Rows>
+__global__ void __launch_bounds__(WRITE_THREADS)
+    write_lists_kernel(const __grid_constant__ topk_arguments<Rows> args,
+                       const __grid_constant__ token_lists<typename Rows::Real> lists,
+                       int64_t parts) {
+    using Real = typename Rows::Real;
+    await_earlier_work(true);
+    const int64_t row = blockIdx.x / parts, begin = blockIdx.x % parts * WRITTEN_A_BLOCK,
+                  end = min(begin + WRITTEN_A_BLOCK, args.N), first = row * lists.length;
+    const int kept = lists.kept[row];
+    if (kept < 0) return;
+    char *const y = results_of(args, args.values, ONS_Y, row);
+    auto write = [&](int64_t at, Real p) {
+        write_as(y + at * args.values.along, args.values.dtype, p);
+    };
+    const Real all = kept == 0 ? (Real)NAN : (Real)0;
+    for (int64_t at = begin + threadIdx.x; at < end; at += WRITE_THREADS) write(at, all);
+    __syncthreads();
+    for (int i = threadIdx.x; i < kept; i += WRITE_THREADS) {
+        const int64_t at = lists.index[first + i];
+        if (at >= begin && at < end)
+            write(at, (Real)((double)lists.p[first + i] / lists.sums[row]));
     }
-};
+}
 
 /* Makes an operand of rows of n elements, side by side from `data` on; n is 0 for one number a row.
  */
@@ -152,54 +194,77 @@ static void place_rows(ons_problem *problem, ons_role role, void *data, ons_dtyp
     }
 }
 
+/* Finishes the rows whose first tokens are listed. */
+template <typename Real>
+static ons_status launch_on_lists(const launch_request &request, const ons_sample &sample,
+                                  const token_lists<Real> &lists) {
+    const int64_t rows = request.plan->rows;
+    constexpr int ROWS = WARP_ROW_THREADS / WARP;
+    /* the rows as they are, without the scale of the lists */
+    ons_plan plan = *request.plan;
+    plan.loader =
+        ons_sample_is_contiguous(request.problem, plan.compute) ? ONS_CONTIGUOUS : ONS_GENERAL;
+    const launch_request own = {request.problem, &plan, request.workspace, request.facts};
+    ons_status status =
+        with_general_topk_rows(request, 1, [&](auto of_rows, const auto &arguments) {
+            using Rows = typename decltype(of_rows)::Rows;
+            if constexpr (std::is_same_v<typename Rows::Real, Real>)
+                return launch(request, {(rows + ROWS - 1) / ROWS, WARP_ROW_THREADS},
+                              sample_kernel<Rows>, arguments, sample, lists);
+            return ONS_E_OPERAND;
+        });
+    if (status == ONS_OK && !sample.draws)
+        status = with_general_topk_rows(request, 1, [&](auto of_rows, const auto &arguments) {
+            using Rows = typename decltype(of_rows)::Rows;
+            const int64_t parts = (request.plan->N + WRITTEN_A_BLOCK - 1) / WRITTEN_A_BLOCK;
+            if constexpr (std::is_same_v<typename Rows::Real, Real>)
+                return launch(request, {rows * parts, WRITE_THREADS}, write_lists_kernel<Rows>,
+                              arguments, lists, parts);
+            return ONS_E_OPERAND;
+        });
+    return status == ONS_OK && lists.goes_on ? launch_sample_team(own, sample, lists) : status;
+}
+
 ons_status launch_sample(const launch_request &request, launcher *topk) {
     const ons_plan *plan = request.plan;
     const ons_sample &sample = *request.problem->sample;
-    const sample_workspace space(request);
-    if (ons_sample_takes_all(&sample, plan->N))
-        return launch_sample_all(request, sample, space.scales);
-    ons_problem problem = *request.problem;
-    const launch_request own = {&problem, plan, request.workspace, request.facts};
-    const int64_t rows = plan->rows, k = plan->k;
-    ons_status status = ONS_OK;
+    const int64_t rows = plan->rows, k = plan->k, size = ons_dtype_size(plan->compute);
+    ons_gpu gpu;
+    ons_status status = ons_gpu_describe(request.problem->gpu, &gpu);
+    if (status != ONS_OK) return status;
+    const auto space =
+        ons_sample_workspace_of(&sample, rows, plan->N, k, size, gpu.multiprocessors);
+    char *const from = (char *)request.workspace + plan->workspace_bytes - space.end;
+    if (ons_sample_takes_all(&sample, plan->N)) return launch_sample_all(request, sample, from);
+    ons_problem list = *request.problem;
+    auto *const scales = (double *)(from + space.scales);
     if (ons_sample_knows_no_d(&sample, plan->N)) {
         /* the scale comes later */
     } else if (!sample.temperature.of_rows) {
-        problem.scale_by = ons_sample_scale(sample.temperature.number);
+        list.scale_by = ons_sample_scale(sample.temperature.number);
     } else {
-        place_rows(&problem, ONS_SCALE, space.scales, ONS_FLOAT64, 0);
-        if (!request.facts)
-            status = launch_thread_a_row(request, scales_kernel, sample, space.scales);
+        place_rows(&list, ONS_SCALE, scales, ONS_FLOAT64, 0);
+        if (!request.facts) status = launch_thread_a_row(request, scales_kernel, sample, scales);
     }
-    if (status == ONS_OK && k > 0) {
-        ons_problem list = problem;
-        list.operation = ONS_OPERATION_softmax_topk;
-        list.sample = nullptr;
-        list.k = k;
-        list.sorted = true;
-        list.log = false;
-        place_rows(&list, ONS_Y, space.p, plan->compute, k);
-        place_rows(&list, ONS_INDICES, space.index, ONS_INT32, k);
-        status = topk({&list, plan, request.workspace, request.facts});
-        if (status != ONS_OK || request.facts) return status;
-        bool *const goes_on =
-            ons_sample_ends_in_list(&sample, plan->N, k) ? nullptr : space.goes_on;
-        constexpr int ROWS = WARP_ROW_THREADS / WARP;
-        auto launch_with = [&](auto of_rows, const auto &arguments) {
-            using Rows = typename decltype(of_rows)::Rows;
-            using Real = typename Rows::Real;
-            const token_lists<Real> lists = {(Real *)space.p, space.index, (int)k,
-                                             ons_sample_knows_no_d(&sample, plan->N), goes_on};
-            return launch(own, {(rows + ROWS - 1) / ROWS, WARP_ROW_THREADS}, sample_kernel<Rows>,
-                          arguments, sample, lists);
-        };
-        status = with_general_topk_rows(own, 1, launch_with);
-        if (!goes_on) return status;
-    }
-    ons_gpu gpu;
-    if (status == ONS_OK) status = ons_gpu_describe(problem.gpu, &gpu);
     if (status != ONS_OK) return status;
-    const int64_t most = 2 * gpu.multiprocessors;
-    return launch_sample_block(own, sample, k > 0 ? space.goes_on : nullptr,
-                               rows < most ? rows : most);
+    list.operation = ONS_OPERATION_softmax_topk;
+    list.sample = nullptr;
+    list.k = k;
+    list.sorted = true;
+    list.log = false;
+    place_rows(&list, ONS_Y, from + space.p, plan->compute, k);
+    place_rows(&list, ONS_INDICES, from + space.index, ONS_INT32, k);
+    status = topk({&list, plan, request.workspace, request.facts});
+    if (status != ONS_OK || request.facts) return status;
+    const bool ends = ons_sample_ends_in_list(&sample, plan->N, k);
+    auto launch_on = [&](auto real) {
+        using Real = decltype(real);
+        return launch_on_lists<Real>(
+            request, sample,
+            {(Real *)(from + space.p), (const uint32_t *)(from + space.index), (int)k,
+             ons_sample_knows_no_d(&sample, plan->N), ends ? nullptr : (bool *)from + space.goes_on,
+             (int *)(from + space.kept), (double *)(from + space.sums), from,
+             ends ? 0 : ons_sample_teams(rows, gpu.multiprocessors)});
+    };
+    return plan->compute == ONS_FLOAT64 ? launch_on(double()) : launch_on(float());
 }

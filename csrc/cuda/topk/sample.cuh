@@ -31,8 +31,28 @@ __device__ inline void write_drawn(const topk_arguments<Rows> &args, const ons_s
 ons_status launch_sample_all(const launch_request &request, const ons_sample &sample,
                              void *workspace);
 
-/* sample_block.cu: samples the rows that go on; all rows if `goes_on` is null. */
-ons_status launch_sample_block(const launch_request &request, const ons_sample &sample,
-                               const bool *goes_on, int64_t blocks);
+/* The first tokens of each row. */
+template <typename Real>
+struct token_lists {
+    Real *p;
+    const uint32_t *index;
+    int length;
+    bool finds_p;  /* the kernel finds p from the logits, relative to the largest logit */
+    bool *goes_on; /* a row whose filters do not end in its list; null if all end there */
+    /* of filtered_softmax: the number of kept tokens of a row, and the sum of their p */
+    int *kept;
+    double *sums;
+    /* memory of the teams in sample_team.cu */
+    char *teams;
+    int64_t team_count;
+};
 
+/* sample_team.cu: finishes the rows that go on. */
+template <typename Real>
+ons_status launch_sample_team(const launch_request &request, const ons_sample &sample,
+                              const token_lists<Real> &lists);
+extern template ons_status launch_sample_team(const launch_request &, const ons_sample &,
+                                              const token_lists<float> &);
+extern template ons_status launch_sample_team(const launch_request &, const ons_sample &,
+                                              const token_lists<double> &);
 #endif

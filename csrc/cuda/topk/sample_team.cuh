@@ -1,0 +1,144 @@
+/* topk/sample_team.cuh - a team: blocks that share a row of the sampler (sample_team.cu). They send
+ * each other messages in device memory. */
+#ifndef ONS_TOPK_SAMPLE_TEAM_CUH
+#define ONS_TOPK_SAMPLE_TEAM_CUH
+
+#include "sample.cuh"
+
+constexpr int TEAM_RANGES = ONS_TEAM_RANGES, TEAM_ROOM = ONS_TEAM_ROOM;
+
+/* What some tokens amount to. */
+struct amount {
+    mass_type mass, count;
+
+    __device__ mass_type by(bool count_them) const { return count_them ? count : mass; }
+    __device__ amount operator+(const amount &other) const {
+        return {mass + other.mass, count + other.count};
+    }
+};
+__device__ inline amount over_warp(const amount &mine) {
+    return {mass_of_warp(mine.mass), mass_of_warp(mine.count)};
+}
+
+/* What the blocks of a team send each other at one time. Before that it is all 0. */
+template <typename Real>
+struct team_message {
+    mass_type mass[TEAM_RANGES];
+    uint32_t count[TEAM_RANGES];
+    amount others; /* amounts that have no range */
+    uint32_t listed, place;
+    amount of_block[ONS_MOST_TEAM_BLOCKS];
+    entry<Real> list[TEAM_ROOM];
+
+    /* The words that must be 0. `step` threads call it, with numbers from 0 on. */
+    __device__ void clear(int thread, int step) {
+        constexpr int WORDS = offsetof(team_message, of_block) / sizeof(uint32_t);
+        for (int i = thread; i < WORDS; i += step) ((uint32_t *)this)[i] = 0;
+    }
+};
+
+/* Memory that the blocks of a team share. At first `arrived` and the first message are 0. */
+template <typename Real>
+struct team_memory {
+    team_message<Real> message[3];
+    uint32_t arrived;
+};
+
+/* Makes the memory of all teams ready. All threads of the grid before sample_team.cu call it. */
+template <typename Real>
+__device__ inline void clear_teams(const token_lists<Real> &lists) {
+    auto *const memory = (team_memory<Real> *)lists.teams;
+    for (int64_t team = blockIdx.x; team < lists.team_count; team += gridDim.x) {
+        memory[team].message[0].clear(threadIdx.x, blockDim.x);
+        if (threadIdx.x == 0) memory[team].arrived = 0;
+    }
+}
+
+template <typename Real>
+class block_team {
+   public:
+    __device__ block_team(team_memory<Real> *memory_, int size_, int own_)
+        : size(size_), own(own_), memory(memory_) {}
+
+    /* Calls write(message) in all blocks, and then read(message). A message is used again at the
+     * third time. In between, each block clears a part of it: all blocks have read it by then. */
+    template <typename Write, typename Read>
+    __device__ void exchange(Write write, Read read) {
+        team_message<Real> &now = memory->message[turn];
+        turn = turn == 2 ? 0 : turn + 1;
+        write(now);
+        memory->message[turn].clear(own * blockDim.x + threadIdx.x, size * blockDim.x);
+        meet();
+        read(now);
+        __syncthreads();
+    }
+
+    const int size, own;
+
+   private:
+    /* Returns when all blocks of the team have called it. */
+    __device__ void meet() {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            expected += size;
+            __threadfence();
+            atomicAdd(&memory->arrived, 1u);
+            while ((int)(*(volatile uint32_t *)&memory->arrived - expected) < 0) {
+            }
+            __threadfence();
+        }
+        __syncthreads();
+    }
+
+    team_memory<Real> *const memory;
+    int turn = 0;
+    uint32_t expected = 0;
+};
+
+/* Another block may have written it, so no cache of this multiprocessor is asked. */
+template <typename T>
+__device__ inline T read_sent(const T *from) {
+    static_assert(sizeof(T) % sizeof(uint32_t) == 0, "read in words");
+    T value;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(T) / sizeof(uint32_t)); i++)
+        ((uint32_t *)&value)[i] = __ldcg((const uint32_t *)from + i);
+    return value;
+}
+
+/* The sum of a block's amounts, in shared memory. */
+__device__ inline amount &over_block(const amount &mine) {
+    __shared__ amount all;
+    __syncthreads();
+    if (threadIdx.x == 0) all = {0, 0};
+    __syncthreads();
+    const amount of_warp = over_warp(mine);
+    if (threadIdx.x % WARP == 0) {
+        atomicAdd(&all.mass, of_warp.mass);
+        atomicAdd(&all.count, of_warp.count);
+    }
+    __syncthreads();
+    return all;
+}
+
+/* Adds a block's amount to those of its team. */
+template <typename Real>
+__device__ inline void send(const amount &of_block, team_message<Real> &message) {
+    if (threadIdx.x != 0) return;
+    atomicAdd(&message.others.mass, of_block.mass);
+    atomicAdd(&message.others.count, of_block.count);
+}
+
+/* The sum of a team's amounts. */
+template <typename Real>
+__device__ inline amount over_team(block_team<Real> &team, const amount &mine) {
+    amount &all = over_block(mine);
+    if (team.size > 1)
+        team.exchange([&](auto &message) { send(all, message); },
+                      [&](const auto &message) {
+                          if (threadIdx.x == 0) all = read_sent(&message.others);
+                      });
+    return all;
+}
+
+#endif
