@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../api/rounding.h"
 #include "part.h"
 #include "sample.h"
-#include "vec/half.h"
 
 /* A key is the bits of a probability. A larger probability has a larger key. */
 static uint64_t key_at(const ons_sampling *of, const void *p, int64_t i) {
@@ -154,6 +154,13 @@ static first_tokens kept_tokens(const ons_sampling *of, const ons_row_filters *f
     return kept;
 }
 
+/* x * scale rounded once to float. */
+static double product_as_float(float x, double scale) {
+    const double high = x * scale;
+    const ons_two exact = {high, fma((double)x, scale, -high)};
+    return (double)(float)ons_two_to_odd(exact);
+}
+
 typedef struct {
     double logit;
     int64_t index;
@@ -187,8 +194,8 @@ static ordered_token *tokens_of_key(ons_sampling *of, const row_tokens *row, int
         const bool in_double = of->plan->compute == ONS_FLOAT64;
         of->kernels->move.load(in_double ? (void *)&wide : (void *)&single,
                                from + row->index[i] * x->stride[problem->dims - 1], 0, x->dtype, 1);
-        tokens[i] = (ordered_token){
-            in_double ? wide * scale : (double)ons_product_to_float(single, scale), row->index[i]};
+        tokens[i] = (ordered_token){in_double ? wide * scale : product_as_float(single, scale),
+                                    row->index[i]};
         differ |= tokens[i].logit != tokens[0].logit;
     }
     if (differ) qsort(tokens, (size_t)*count, sizeof *tokens, by_order);
