@@ -56,7 +56,7 @@ typedef struct ons_sample {
     ons_row_real temperature, top_p, min_p;
     ons_row_integer top_k, seed, offset; /* top_k below 1: off */
     int64_t period; /* rows have the numbers 0 to period - 1, again and again */
-    bool draws; /* false for filtered_softmax */
+    bool draws;     /* false for filtered_softmax */
     bool joint;
     ons_sample_logprob logprob;
     bool *valid; /* an entry for each row, in the order of the rows; NULL: not wanted */
@@ -99,6 +99,20 @@ ONS_INLINE ons_row_filters ons_filters_of(const ons_sample *sample, int64_t row,
 }
 ONS_INLINE bool ons_filters_are_off(const ons_row_filters *filters, int64_t N) {
     return filters->top_k == N && filters->top_p == 1 && filters->min_p == 0;
+}
+
+/* Whether a filter may end before the tokens that top_k keeps. */
+ONS_INLINE bool ons_sample_cuts_mass(const ons_sample *sample) {
+    return sample->top_p.of_rows || sample->top_p.number < 1 || sample->min_p.of_rows ||
+           sample->min_p.number > 0;
+}
+
+/* Whether no filter can exclude a token of any row, and not all rows are greedy. */
+ONS_INLINE bool ons_sample_has_no_filter(const ons_sample *sample, int64_t N) {
+    const int64_t top_k = sample->top_k.number;
+    const bool greedy = !sample->temperature.of_rows && ons_is_greedy(sample->temperature.number);
+    return !sample->top_k.of_rows && (top_k < 1 || top_k >= N) && !ons_sample_cuts_mass(sample) &&
+           !greedy;
 }
 
 /* A random number of 64 bits: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as

@@ -56,7 +56,7 @@ static int take_arrays(sample_call *call, int axis) {
         take_real(call, "min_p", call->min_p, &sample->min_p) < 0)
         return -1;
     if (sample->draws && (take_integer(call, "seed", call->seed, &sample->seed) < 0 ||
-                       take_integer(call, "offset", call->offset, &sample->offset) < 0))
+                          take_integer(call, "offset", call->offset, &sample->offset) < 0))
         return -1;
     sample->period = sample->seed.step > 0 ? 1 : rows->count; /* 1: seeds of their own */
     return ons_join_rows(rows);
@@ -97,11 +97,20 @@ static int run(const sample_call *call, bool is_invariant) {
     memcpy(operand, rows->masks.operand, sizeof operand);
     operand[ONS_X] = rows->x;
     if (draws) operand[ONS_INDICES] = along_axis(rows, call->indices);
-    const ons_operation operation = draws ? ONS_OPERATION_sample : ONS_OPERATION_filtered_softmax;
+    /* one temperature and no filter; with a mask, softmax gives other rows that are not valid */
+    const bool is_softmax = !draws && ons_sample_has_no_filter(&call->sample, rows->N) &&
+                            !call->sample.temperature.of_rows && !operand[ONS_WHERE].owner;
+    const ons_operation operation = is_softmax ? ONS_OPERATION_softmax
+                                    : draws    ? ONS_OPERATION_sample
+                                               : ONS_OPERATION_filtered_softmax;
     if (ons_make_problem(operation, operand, &y, rows->along, &problem) < 0) return -1;
     problem.sample = &call->sample;
     problem.k = 1;
     problem.scale_by = 1.0;
+    if (is_softmax) {
+        problem.sample = NULL;
+        problem.scale_by = ons_sample_scale(call->sample.temperature.number);
+    }
     problem.stream = rows->caller.stream;
     return ons_run_call(&rows->caller, &problem,
                         is_invariant ? ONS_METHOD_INVARIANT : ONS_METHOD_AUTO, rows->threads);

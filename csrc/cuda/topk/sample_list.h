@@ -8,12 +8,6 @@
 /* The most tokens that a GPU lists. */
 #define ONS_SAMPLE_LIST 1024
 
-/* Whether a filter may end before the tokens that top_k keeps. */
-ONS_INLINE bool ons_sample_cuts_mass(const ons_sample *sample) {
-    return sample->top_p.of_rows || sample->top_p.number < 1 || sample->min_p.of_rows ||
-           sample->min_p.number > 0;
-}
-
 /* Whether all filters of all rows end among the first k tokens. */
 ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int64_t k) {
     const bool greedy = !sample->temperature.of_rows && ons_is_greedy(sample->temperature.number);
@@ -21,12 +15,9 @@ ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int
     return greedy || (!sample->top_k.of_rows && top_k >= 1 && top_k < N && top_k <= k);
 }
 
-/* Whether a draw is from all tokens of each row: no filter can exclude one, and not all rows are
- * greedy. */
+/* Whether a draw is from all tokens of each row. */
 ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
-    const int64_t top_k = sample->top_k.number;
-    return sample->draws && !sample->top_k.of_rows && (top_k < 1 || top_k >= N) &&
-           !ons_sample_cuts_mass(sample) && !ons_sample_ends_in_list(sample, N, 1);
+    return sample->draws && ons_sample_has_no_filter(sample, N);
 }
 
 /* The number of tokens of a row that a GPU lists first; 0: none. A row whose filters do not end in

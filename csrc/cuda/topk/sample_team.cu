@@ -13,8 +13,8 @@
 #include "select.cuh"
 
 constexpr int TEAM_WARPS = PASS_THREADS / WARP;
-constexpr int64_t ROWS_TO_TEST = 1
-                                 << 14; /* the most rows of which each block finds all that go on */
+/* The most rows of which each block finds all that go on. */
+constexpr int64_t ROWS_TO_TEST = 1 << 14;
 constexpr int MOST_TEAMS = 512;
 
 /* ------- Amounts of ranges ------- */
@@ -437,9 +437,14 @@ class team_row {
  * `least`. */
 template <typename Real>
 struct kept_tokens {
-    place_in_order<Real> of_k, of_p;
-    double least;
-    mass_type mass;
+    place_in_order<Real> of_k = last(), of_p = last();
+    double least = 0;
+    mass_type mass = 0;
+
+    /* A place behind all tokens. */
+    __device__ static place_in_order<Real> last() {
+        return {0, ~0u, {~mass_type(0), ~mass_type(0)}};
+    }
 
     __device__ bool has(Real x, uint32_t at, Real p) const {
         const auto key = key_of(x);
@@ -452,8 +457,8 @@ __device__ inline kept_tokens<Real> find_kept(const team_row<Row> &tokens,
                                               const ons_row_filters &filters, bool joint, int64_t N,
                                               Real first_p) {
     const bool cuts_count = filters.top_k < N, cuts_mass = filters.top_p < 1;
-    const place_in_order<Real> last = {0, ~0u, {~mass_type(0), ~mass_type(0)}};
-    kept_tokens<Real> kept = {last, last, filters.min_p * (double)first_p, 0};
+    kept_tokens<Real> kept;
+    kept.least = filters.min_p * (double)first_p;
     const amount likely = tokens.add_up(kept.least), all = tokens.all();
     const bool of_share = cuts_mass && !joint; /* of the tokens that top_k keeps */
     if (cuts_count && (of_share || (mass_type)filters.top_k < likely.count))
@@ -508,7 +513,8 @@ __device__ inline void finish_row(const topk_arguments<Rows> &args, const ons_sa
         const Real logit = tokens.scaled(element_of(args, number, place));
         drawn = ons_drawn_of(place, (double)tokens.p(logit), all);
     } else {
-        const auto kept = find_kept(tokens, filters, sample.joint, args.N, first_p);
+        kept_tokens<Real> kept;
+        if (!off) kept = find_kept(tokens, filters, sample.joint, args.N, first_p);
         if (!sample.draws) {
             const double sum = off ? 1 : sum_of_kept(tokens, kept);
             char *const y = results_of(args, args.values, ONS_Y, number);
