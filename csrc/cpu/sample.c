@@ -145,8 +145,7 @@ static ons_drawn_token draw_from_all(const ons_sampling *of, const void *p, int6
 /* ------- A piece of the rows ------- */
 
 /* Runs an operation on rows that differ in the last outer dimension alone. `scale` has a number for
- * each row. The results have n elements a row. They go to p, or to y of the problem if p is null.
- * Returns whether it has run. */
+ * each row. The results have n elements a row. Returns whether it has run. */
 static bool run(ons_sampling *of, ons_operation operation, int64_t row, int64_t rows, double *scale,
                 void *p, int64_t *index, int64_t n) {
     ons_problem part;
@@ -157,7 +156,7 @@ static bool run(ons_sampling *of, ons_operation operation, int64_t row, int64_t 
     part.sorted = true;
     ons_place_rows(&part, ONS_SCALE, scale, ONS_FLOAT64, 1);
     part.operand[ONS_SCALE].stride[part.dims - 1] = 0;
-    if (p) ons_place_rows(&part, ONS_Y, p, of->plan->compute, n);
+    ons_place_rows(&part, ONS_Y, p, of->plan->compute, n);
     part.operand[ONS_INDICES].data = NULL;
     if (index) ons_place_rows(&part, ONS_INDICES, index, ONS_INT64, n);
     const ons_status status = of->run_part(&part);
@@ -285,9 +284,9 @@ static void write_filtered(ons_sampling *of, const ons_row_filters *filters, con
     if (!filters->in_range) {
         fill(of, &y, (double)NAN);
     } else if (ons_filters_are_off(filters, N)) {
-        if (p && sum_of(of, p, N) > 0)
+        if (sum_of(of, p, N) > 0)
             write_all(of, &y, p, 1);
-        else if (p)
+        else
             fill(of, &y, (double)NAN);
     } else {
         const kept_of_list kept = keep_of_list(of, filters, list);
@@ -319,22 +318,19 @@ static void sample_piece(ons_sampling *of, int64_t row, int64_t rows, ons_row_fi
         any_without |= !filtered;
     }
     const bool draws = of->sample->draws;
-    /* y receives the softmax of all rows; a mask would leave 0 in rows that are not valid */
-    const bool in_y = !draws && in_list == 0 && !of->problem->operand[ONS_WHERE].data;
     token_room lists, all;
     if (!take_room(of, rows * in_list, &lists)) return;
-    if (take_room(of, any_without && !in_y ? rows * N : 0, &all)) {
+    if (take_room(of, any_without ? rows * N : 0, &all)) {
         bool runs = true;
         if (in_list > 0)
             runs = run(of, ONS_OPERATION_softmax_topk, row, rows, scale, lists.p, lists.index,
                        in_list);
         if (any_without)
-            runs = runs &&
-                   run(of, ONS_OPERATION_softmax, row, rows, scale, in_y ? NULL : all.p, NULL, N);
+            runs = runs && run(of, ONS_OPERATION_softmax, row, rows, scale, all.p, NULL, N);
         for (int64_t i = 0; i < rows && runs; i++) {
             const token_list list = {(const char *)lists.p + i * in_list * of->size,
                                      lists.index + i * in_list, in_list};
-            const void *const p = in_y ? NULL : (const char *)all.p + i * N * of->size;
+            const void *const p = (const char *)all.p + i * N * of->size;
             if (draws) {
                 const ons_drawn_token drawn = draw(of, &filters[i], &list, p, row + i, &scale[i]);
                 store(of, row + i, &drawn);

@@ -95,10 +95,9 @@ ons_status launch_kernel(const launch_request &request, const launch_shape &shap
                         arguments);
 }
 
-/* The blocks of a kernel that fit a multiprocessor of the current GPU; 0 if unknown. The driver
- * takes microseconds to answer, so answers are kept. The low byte of an entry is the answer. The
- * other bytes name the question. */
-static int blocks_that_fit(int gpu, const launch_shape &grid, const void *kernel) {
+/* The driver takes microseconds to answer, so answers are kept. The low byte of an entry is the
+ * answer. The other bytes name the question. */
+int blocks_that_fit(int gpu, const launch_shape &grid, const void *kernel) {
     constexpr uint64_t ENTRIES = 512, BYTE = 256;
     static uint64_t answers[ENTRIES];
     uint64_t question = (uint64_t)(uintptr_t)kernel;
