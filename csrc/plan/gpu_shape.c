@@ -487,9 +487,33 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     return ONS_OK;
 }
 
+/* For js_divergence of rows without gaps. The shape depends on N and the type alone. */
+static void take_js(const gpu_row *row, ons_plan *plan) {
+    const int element_bytes = row->is_16_bit ? 2 : 4;
+    const int64_t tile = TILE_CHUNKS * WARP * row->chunk, tiles = ceil_div(plan->N, tile),
+                  kept = 2 * tile * element_bytes;
+    const int64_t max_blocks = max_of(row->gpu->cluster_blocks, 1);
+    int64_t blocks = 1, warps, tiles_a_warp;
+    for (;; blocks *= 2) {
+        warps = min_of(JS_THREADS / WARP, ceil_div(tiles, blocks * JS_TILES));
+        tiles_a_warp = ceil_div(tiles, blocks * warps);
+        if (tiles_a_warp * warps * kept <= JS_KEPT_BYTES || 2 * blocks > max_blocks) break;
+    }
+    plan->family = ONS_FAMILY_js_divergences;
+    plan->blocks_a_row = blocks;
+    plan->threads = (int)warps * WARP;
+    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->smem_tiles = (int)min_of(tiles_a_warp, JS_KEPT_BYTES / (warps * kept));
+}
+
 /* For divergences. Held rows have the shapes of gradients. */
 static ons_status take_divergence(const gpu_row *row, ons_plan *plan) {
+    const bool js = row->operation == ONS_OPERATION_js_divergence;
     const ons_status status = take_gradient(row, plan);
+    if (js && plan->method == ONS_METHOD_cluster) {
+        take_js(row, plan);
+        return ONS_OK;
+    }
     switch (plan->method) {
     case ONS_METHOD_fused_warp:
         plan->family = ONS_FAMILY_divergences_in_warp;
