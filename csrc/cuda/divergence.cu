@@ -86,13 +86,13 @@ __global__ void __launch_bounds__(PASS_THREADS)
     has_elements = __syncthreads_or(has_elements);
     const divergence_state<Real, double> whole = merge_held_by_warp(parts, warps_of_block());
     const divergence_of_row<Real> of_row(whole);
-    js_of_row<Real> js(whole, loss.beta);
+    const js_of_row<Real> js(whole, loss.beta);
+    js_sums<double> terms = {0, 0};
     double value = (double)of_row.value();
     if (is_js) {
-        js_sums<double> terms = {0, 0};
-        for_each_pair_of_tiles(row,
-                               [&](int64_t, const auto &tile) { terms += js.terms(tile); });
-        value = js.value(sum_of_block(terms));
+        for_each_pair_of_tiles(row, [&](int64_t, const auto &tile) { terms += js.terms(tile); });
+        terms = sum_of_block(terms);
+        value = js.value(terms);
     }
     if (threadIdx.x == 0) ons_set_real(&loss, loss.loss, number, has_elements ? value : 0);
     if (!loss.gradient) return;
@@ -100,13 +100,14 @@ __global__ void __launch_bounds__(PASS_THREADS)
     const double given = loss.given ? ons_real_at(&loss, loss.given, number * loss.given_step) : 1;
     const Real by = (Real)(given * loss.share * of_weights.scale());
     const gradient_of_divergence<Real> gradient(of_row, by);
+    const gradient_of_js<Real, false> of_js(js, terms, by);
     const bool is_of_rest = args.operation() == ONS_OPERATION_reverse_kl_divergence;
     for_each_pair_of_tiles(row, [&](int64_t chunk, const auto &tile) {
         auto store = [&](const auto &result) {
             row.template store<K, WARP, false>(chunk, result, tile.allowed(), 0);
         };
         if (is_js)
-            js.gradient(tile, by, store);
+            of_js.of_tile(tile, store);
         else
             store([&](int e) {
                 return gradient.element(is_of_rest, tile.weights.element(e), tile.rest.element(e));

@@ -6,18 +6,20 @@
  * Moves 2 reads of N, and with the gradient 1 write more, if shared memory holds the rows. */
 #include "kernel/launch_divergence.cuh"
 #include "statistic/js.cuh"
+#include "kernel/js_shapes.h"
 #include "team/cluster.cuh"
 
-/* The bytes of a warp's tiles of both rows, and of what a warp gives to its row. */
+/* The chunks of a thread in a tile: the two rows of a warp's tile have JS_TILE_BYTES. */
 template <typename T>
-constexpr int JS_TILE_BYTES = 2 * TILE_CHUNKS * WARP * CHUNK<float> * (int)sizeof(T);
+constexpr int JS_CHUNKS = JS_TILE_BYTES / (2 * WARP * CHUNK<float> * (int)sizeof(T));
+/* The bytes of what a warp gives to its row. */
 constexpr int JS_PART_BYTES = sizeof(divergence_state<float, float>) + sizeof(js_sums<double>);
 
-/* The part of two rows that a thread has: tiles of TILE_CHUNKS chunks. The warps of the row take
+/* The part of two rows that a thread has: tiles of JS_CHUNKS chunks. The warps of the row take
  * them in turn. */
 template <typename Row, typename T>
 class tiles_of_thread {
-    static constexpr int K = TILE_CHUNKS, V = Row::V;
+    static constexpr int K = JS_CHUNKS<T>, V = Row::V;
 
    public:
     __device__ tiles_of_thread(const Row &row_, unsigned char *memory, int kept_, int warp,
@@ -147,7 +149,7 @@ __global__ void __launch_bounds__(JS_THREADS, JS_BLOCKS)
     team::begin<js_sums<double>>();
     team::say_ready();
     await_earlier_work(args.launch.next_may_start);
-    void *const parts = memory + kept * JS_TILE_BYTES<T> * warps_of_block();
+    void *const parts = memory + kept * JS_TILE_BYTES * warps_of_block();
     const auto row = Rows::template row<false>(args, team::row());
     const tiles_of_thread<std::decay_t<decltype(row)>, T> tiles(row, memory, kept, team::warp(),
                                                                 team::warps());
@@ -164,7 +166,7 @@ __global__ void __launch_bounds__(JS_THREADS, JS_BLOCKS)
     sum = sum.over_lanes<WARP>();
     team::await_ready();
     const divergence_sums<float> of_warp = {(float)sum.d, (float)sum.d_of_rest, 0};
-    js_of_row<float> of_row(team::merged(whole(m, of_warp), parts), args.loss.beta);
+    const js_of_row<float> of_row(team::merged(whole(m, of_warp), parts), args.loss.beta);
 
     js_sums<double> terms = {0, 0};
     tiles.for_each([&](int64_t, const auto &tile) { terms += of_row.terms(tile); });
@@ -176,9 +178,10 @@ __global__ void __launch_bounds__(JS_THREADS, JS_BLOCKS)
     if (team::warp() == 0 && threadIdx.x == 0) ((float *)loss.loss)[row.number] = (float)value;
     if (!loss.gradient) return;
     const float given = loss.given ? ((const float *)loss.given)[row.number * loss.given_step] : 1;
+    const gradient_of_js<float, sizeof(T) == 2> gradient(of_row, terms, given * (float)loss.share);
     tiles.for_each([&](int64_t chunk, const auto &tile) {
-        of_row.gradient(tile, given * (float)loss.share, [&](const auto &result) {
-            row.template store<TILE_CHUNKS, WARP, true>(chunk, result, ~0, 0);
+        gradient.of_tile(tile, [&](const auto &result) {
+            row.template store<JS_CHUNKS<T>, WARP, true>(chunk, result, ~0, 0);
         });
     });
 }
@@ -192,7 +195,7 @@ ons_status launch_js_divergences(const launch_request &request) {
         const int warps = plan->threads / WARP;
         shape.cluster = (int)plan->blocks_a_row;
         shape.shared_bytes =
-            warps * (plan->smem_tiles * JS_TILE_BYTES<T> + shape.cluster * JS_PART_BYTES);
+            warps * (plan->smem_tiles * JS_TILE_BYTES + shape.cluster * JS_PART_BYTES);
         return launch_strips(request, shape, js_kernel<Rows>, rows.arguments, plan->smem_tiles);
     });
 }

@@ -487,23 +487,27 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     return ONS_OK;
 }
 
+#include "../cuda/kernel/js_shapes.h"
+#include <stdlib.h>
+static int env_of(const char *n, int d) { const char *v = getenv(n); return v ? atoi(v) : d; }
 /* For js_divergence of rows without gaps. The shape depends on N and the type alone. */
 static void take_js(const gpu_row *row, ons_plan *plan) {
+    const int kept_bytes = env_of("KEPT", JS_KEPT_BYTES), least = env_of("TILES", JS_TILES),
+              most_warps = env_of("WARPS", JS_THREADS / WARP);
     const int element_bytes = row->is_16_bit ? 2 : 4;
-    const int64_t tile = TILE_CHUNKS * WARP * row->chunk, tiles = ceil_div(plan->N, tile),
-                  kept = 2 * tile * element_bytes;
-    const int64_t max_blocks = max_of(row->gpu->cluster_blocks, 1);
+    const int64_t tiles = ceil_div(2 * plan->N * element_bytes, JS_TILE_BYTES),
+                  max_blocks = max_of(row->gpu->cluster_blocks, 1);
     int64_t blocks = 1, warps, tiles_a_warp;
     for (;; blocks *= 2) {
-        warps = min_of(JS_THREADS / WARP, ceil_div(tiles, blocks * JS_TILES));
+        warps = min_of(most_warps, ceil_div(tiles, blocks * least));
         tiles_a_warp = ceil_div(tiles, blocks * warps);
-        if (tiles_a_warp * warps * kept <= JS_KEPT_BYTES || 2 * blocks > max_blocks) break;
+        if (tiles_a_warp * warps * JS_TILE_BYTES <= kept_bytes || 2 * blocks > max_blocks) break;
     }
     plan->family = ONS_FAMILY_js_divergences;
     plan->blocks_a_row = blocks;
     plan->threads = (int)warps * WARP;
-    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
-    plan->smem_tiles = (int)min_of(tiles_a_warp, JS_KEPT_BYTES / (warps * kept));
+    plan->elements_a_thread = JS_TILE_BYTES / (2 * WARP * element_bytes);
+    plan->smem_tiles = (int)min_of(tiles_a_warp, kept_bytes / (warps * JS_TILE_BYTES));
 }
 
 /* For divergences. Held rows have the shapes of gradients. */

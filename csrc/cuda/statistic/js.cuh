@@ -26,13 +26,26 @@ __device__ __forceinline__ float quick_log2(float x) {
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log) : "f"(x));
     return log;
 }
-__device__ __noinline__ double quick_log2(double x) { return log2(x); }
+__device__ __noinline__ inline double quick_log2(double x) { return log2(x); }
+
+/* near if x >= limit, else far. Both are computed: a branch for each element would cost more. */
+__device__ __forceinline__ float at_least(float x, float limit, float near, float far) {
+    float chosen;
+    asm("{\n"
+        ".reg .pred is_near;\n"
+        "setp.ge.f32 is_near, %1, %2;\n"
+        "selp.f32 %0, %3, %4, is_near;\n"
+        "}"
+        : "=f"(chosen)
+        : "f"(x), "f"(limit), "f"(near), "f"(far));
+    return chosen;
+}
 
 /* 2^-x - 1 for x >= 0. The polynomial has a relative error of 2^-26. */
 __device__ __forceinline__ float power_less_one(float x) {
     constexpr float TERMS[] = {0x1.e095eap-14f, -0x1.525ec6p-10f, 0x1.3a7366p-7f,
                                -0x1.c6a5bep-5f, 0x1.ebfba4p-3f,   -0x1.62e43p-1f};
-    return x < 1 ? polynomial(TERMS, x) * x : power_of_two(-x) - 1;
+    return at_least(x, 1, power_of_two(-x) - 1, polynomial(TERMS, x) * x);
 }
 __device__ __forceinline__ double power_less_one(double x) {
     return expm1(-x * arithmetic<double>::LN2);
@@ -45,9 +58,10 @@ __device__ __forceinline__ float log2_of_mixture(float x, float c, float rest) {
                                0x1.2cb2e4p-2f, 0x1.8e4e52p-2f,  -0x1.66b352p-2f,
                                0x1.ecfb86p-2f, -0x1.71531cp-1f, 0x1.715476p+0f};
     const float w = c * power_less_one(x);
-    return w >= -0.5f ? polynomial(TERMS, w) * w : quick_log2(fmaf(c, power_of_two(-x), rest));
+    return at_least(w, -0.5f, polynomial(TERMS, w) * w,
+                    quick_log2(fmaf(c, power_of_two(-x), rest)));
 }
-__device__ __noinline__ double log2_of_mixture(double x, double c, double) {
+__device__ __noinline__ inline double log2_of_mixture(double x, double c, double) {
     return log1p(c * power_less_one(x)) * arithmetic<double>::LOG2_E;
 }
 
@@ -134,35 +148,61 @@ class js_of_row {
         return sum;
     }
 
-    /* From the sums of all terms: the value, and from then on the gradient. */
-    __device__ double value(const js_sums<double> &terms) {
+    /* From the sums of all terms. */
+    __device__ double value(const js_sums<double> &terms) const {
+        const double of_q = (1 - (double)beta) * (terms.of_q / (double)d_of_rest);
+        return (1 / ONS_LOG2_E) * ((double)beta * mean(terms) + of_q);
+    }
+    /* The sum of p log2(p / mixture). */
+    __device__ double mean(const js_sums<double> &terms) const {
         const bool finite = isfinite(m.weights) && isfinite(m.rest);
-        const double of_p = finite ? terms.of_p / (double)d : arithmetic<double>::nan();
-        mean = (Real)of_p;
-        return (1 / ONS_LOG2_E) * ((double)beta * of_p + (1 - (double)beta) * (terms.of_q / (double)d_of_rest));
+        return finite ? terms.of_p / (double)d : arithmetic<double>::nan();
     }
 
-    /* Calls store(result), where result(e) is the gradient of element e of a tile, `by` times. */
+   private:
+    template <typename, bool>
+    friend class gradient_of_js;
+
+    /* If abs(r) is FAR, the smaller of p and q is 0. */
+    static constexpr Real FAR = 2500;
+
+    largest_of_two<Real> m;
+    Real d, d_of_rest, apart; /* apart: log2(d) - log2(d of the rest) */
+    Real beta, rest;
+};
+
+/* The gradient of a row, `by` times. QUICK: its results have 16 bits. Then p is relative to c, as in
+ * quick_gradient_of_divergence. */
+template <typename Real, bool QUICK>
+class gradient_of_js {
+   public:
+    __device__ gradient_of_js(const js_of_row<Real> &row_, const js_sums<double> &terms, Real by)
+        : row(row_),
+          p(divergence_reference<Real>(row.m.weights).state_of_row(row.m.weights, (double)row.d)),
+          slope(by * row.beta * arithmetic<Real>::LN2 / (QUICK ? row.d : 1)),
+          less(slope * (Real)row.mean(terms)) {}
+
+    /* Calls store(result), where result(e) is the gradient of element e of a tile. */
     template <typename Tile, typename Store>
-    __device__ __forceinline__ void gradient(const Tile &tile, Real by, Store store) const {
-        const Real slope = by * beta * arithmetic<Real>::LN2 / d, less = slope * mean;
-        with_references(m, [&](auto u_of_weights, auto u_of_rest) {
+    __device__ __forceinline__ void of_tile(const Tile &tile, Store store) const {
+        with_references(row.m, [&](auto u_of_weights, auto u_of_rest) {
             store([&](int e) {
-                const Real u = u_of_weights(tile.weights.element(e)),
+                const Real x = tile.weights.element(e), u = u_of_weights(x),
                            v = u_of_rest(tile.rest.element(e));
-                const Real of_q = power_of_two(fmin((v - u) + apart, NEAR));
-                return power_of_two(u) * fma(quick_log2(fma(rest, of_q, beta)), -slope, -less);
+                const Real q = power_of_two(fmin((v - u) + row.apart, NEAR)); /* over p */
+                const Real log = quick_log2(fma(row.rest, q, row.beta));
+                return (QUICK ? power_of_two(u) : p(x)) * fma(log, -slope, -less);
             });
         });
     }
 
    private:
-    /* If abs(r) is FAR, the smaller of p and q is 0. If q / p is 2^NEAR, p is 0 or nearly. */
-    static constexpr Real FAR = 2500, NEAR = sizeof(Real) == sizeof(float) ? 120 : 1000;
+    /* If q / p is 2^NEAR, p is 0 or nearly. */
+    static constexpr Real NEAR = sizeof(Real) == sizeof(float) ? 120 : 1000;
 
-    largest_of_two<Real> m;
-    Real d, d_of_rest, apart; /* apart: log2(d) - log2(d of the rest) */
-    Real beta, rest, mean;
+    const js_of_row<Real> &row;
+    softmax_of<Real> p;
+    Real slope, less;
 };
 
 #endif

@@ -1,0 +1,4 @@
+#ifndef ONS_JS_SHAPES_H
+#define ONS_JS_SHAPES_H
+enum { JS_TILE_BYTES = 2048 };
+#endif
