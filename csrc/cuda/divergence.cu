@@ -62,7 +62,8 @@ __device__ inline void for_each_pair_of_tiles(const Row &row, Visit visit) {
 template <typename Compute>
 __global__ void __launch_bounds__(PASS_THREADS)
     divergence_kernel(const __grid_constant__ problem_arguments args,
-                      const __grid_constant__ ons_loss loss) {
+                      const __grid_constant__ ons_loss loss,
+                      const __grid_constant__ js_mixture mixture) {
     await_earlier_work(args.launch.next_may_start);
     using Real = Compute;
     using Rows = any_rows_of_logits<Compute>;
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     has_elements = __syncthreads_or(has_elements);
     const divergence_state<Real, double> whole = merge_held_by_warp(parts, warps_of_block());
     const divergence_of_row<Real> of_row(whole);
-    const js_of_row<Real> js(whole, loss.beta);
+    const js_of_row<Real> js(whole, mixture);
     js_sums<double> terms = {0, 0};
     double value = (double)of_row.value();
     if (is_js) {
@@ -120,7 +121,8 @@ ons_status launch_divergence(const launch_request &request) {
     ons_status status = ONS_OK;
     auto launch_with = [&](auto real) {
         return launch_strips(request, {1, request.plan->threads}, divergence_kernel<decltype(real)>,
-                             as_it_is(swapped.request()), *request.problem->loss);
+                             as_it_is(swapped.request()), *request.problem->loss,
+                             js_mixture(request.problem->loss->beta));
     };
     if (request.plan->rows > 0)
         status =

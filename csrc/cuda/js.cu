@@ -16,12 +16,16 @@ constexpr int JS_CHUNKS = JS_TILE_BYTES / (2 * WARP * CHUNK<float> * (int)sizeof
 constexpr int JS_PART_BYTES = sizeof(divergence_state<float, float>) + sizeof(js_sums<double>);
 
 /* The part of two rows that a thread has: tiles of JS_CHUNKS chunks. The warps of the row take
- * them in turn. */
-template <typename Row, typename T>
+ * them in turn. The first `kept` tiles stay in shared memory. */
+template <typename Row, typename T, bool ALIGNED>
 class tiles_of_thread {
     static constexpr int K = JS_CHUNKS<T>, V = Row::V;
 
    public:
+    static constexpr int HALF = K / 2;
+    /* Chunks that a thread reads at once: as many as its registers hold. */
+    static constexpr int AT_ONCE = ALIGNED || sizeof(T) == 4 ? K : HALF;
+
     __device__ tiles_of_thread(const Row &row_, unsigned char *memory, int kept_, int warp,
                                int warps)
         : row(row_),
@@ -30,35 +34,53 @@ class tiles_of_thread {
           first(chunk_of_lane<K>(warp)),
           step(warps * (K * WARP)) {}
 
-    /* Calls visit(chunk, tile) with each tile. The first walk keeps them. */
-    template <bool KEEPS = false, typename Visit>
-    __device__ __forceinline__ void for_each(Visit visit) const {
+    /* Calls visit(tile) with each tile, and keeps what shared memory has room for. */
+    template <typename Visit>
+    __device__ __forceinline__ void load(Visit visit) const {
         int64_t chunk = first;
 #pragma unroll 1
-        for (int t = 0; (chunk - threadIdx.x % WARP) * V < row.N; t++, chunk += step) {
-            auto tile = KEEPS || t >= kept ? row.template load<K, WARP>(chunk) : again(t);
-            if (KEEPS && t < kept) keep(t, tile);
-            visit(chunk, tile);
+        for (int i = 0; is_in_row(chunk); i++) {
+            const auto tile = row.template load<AT_ONCE, WARP>(chunk);
+#pragma unroll
+            for (int k = 0; i * AT_ONCE < kept * K && k < AT_ONCE; k++) {
+                place(i * AT_ONCE + k)[0] = tile.weights.raw[k];
+                place(i * AT_ONCE + k)[blockDim.x] = tile.rest.raw[k];
+            }
+            visit(tile);
+            chunk = next<AT_ONCE>(chunk, i);
+        }
+    }
+
+    /* Calls visit(chunk, half) with both halves of each tile. */
+    template <typename Visit>
+    __device__ __forceinline__ void for_each_half(Visit visit) const {
+        int64_t chunk = first;
+#pragma unroll 1
+        for (int h = 0; is_in_row(chunk); h++) {
+            visit(chunk, h < 2 * kept ? again(h) : row.template load<HALF, WARP>(chunk));
+            chunk = next<HALF>(chunk, h);
         }
     }
 
    private:
-    using Tile = decltype(std::declval<Row>().template load<K, WARP>(0));
+    using half_tile = decltype(std::declval<Row>().template load<HALF, WARP>(0));
 
-    __device__ pack<T, V> *place(int t, int k) const { return own + (t * K + k) * 2 * blockDim.x; }
-    __device__ void keep(int t, const Tile &tile) const {
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            place(t, k)[0] = tile.weights.raw[k];
-            place(t, k)[blockDim.x] = tile.rest.raw[k];
-        }
+    /* Of the warp's first chunk. */
+    __device__ bool is_in_row(int64_t chunk) const {
+        return (chunk - threadIdx.x % WARP) * V < row.N;
     }
-    __device__ Tile again(int t) const {
-        Tile tile = {raw_tile<T, K>(), raw_tile<T, K>(), 0};
+    /* The chunk after part i, where a part of a tile has N chunks. */
+    template <int N>
+    __device__ int64_t next(int64_t chunk, int i) const {
+        return chunk + (i % (K / N) == K / N - 1 ? step - (K - N) * WARP : N * WARP);
+    }
+    __device__ pack<T, V> *place(int chunk) const { return own + chunk * 2 * blockDim.x; }
+    __device__ half_tile again(int h) const {
+        half_tile tile = {raw_tile<T, HALF>(), raw_tile<T, HALF>(), 0};
 #pragma unroll
-        for (int k = 0; k < K; k++) {
-            tile.weights.raw[k] = place(t, k)[0];
-            tile.rest.raw[k] = place(t, k)[blockDim.x];
+        for (int k = 0; k < HALF; k++) {
+            tile.weights.raw[k] = place(h * HALF + k)[0];
+            tile.rest.raw[k] = place(h * HALF + k)[blockDim.x];
         }
         return tile;
     }
@@ -140,7 +162,8 @@ struct warps_of_row {
 /* `kept`: tiles of a thread that shared memory holds. The parts of the warps lie after them. */
 template <typename Rows>
 __global__ void __launch_bounds__(JS_THREADS, JS_BLOCKS)
-    js_kernel(const __grid_constant__ typename Rows::arguments args, int kept) {
+    js_kernel(const __grid_constant__ typename Rows::arguments args,
+              const __grid_constant__ js_mixture mixture, int kept) {
     using T = std::remove_pointer_t<decltype(Rows::arguments::dx)>;
     using pairs = divergence_state<float, float>;
     using team = warps_of_row;
@@ -151,25 +174,25 @@ __global__ void __launch_bounds__(JS_THREADS, JS_BLOCKS)
     await_earlier_work(args.launch.next_may_start);
     void *const parts = memory + kept * JS_TILE_BYTES * warps_of_block();
     const auto row = Rows::template row<false>(args, team::row());
-    const tiles_of_thread<std::decay_t<decltype(row)>, T> tiles(row, memory, kept, team::warp(),
-                                                                team::warps());
+    using tiles_of_row = tiles_of_thread<std::decay_t<decltype(row)>, T, Rows::ALL_ALIGNED>;
+    const tiles_of_row tiles(row, memory, kept, team::warp(), team::warps());
     largest_of_two<float> m = {-CUDART_INF_F, -CUDART_INF_F};
-    tiles.template for_each<true>([&](int64_t, const auto &tile) {
+    tiles.load([&](const auto &tile) {
         m = {larger(m.weights, tile.weights.largest()), larger(m.rest, tile.rest.largest())};
     });
     m = m.over_lanes<WARP>();
     divergence_sums<double> sum = {0, 0, 0};
-    tiles.for_each([&](int64_t, const auto &tile) {
+    tiles.for_each_half([&](int64_t, const auto &tile) {
         const divergence_sums<float> of_tile = exponentials_of_tile(tile, m);
         sum += {(double)of_tile.d, (double)of_tile.d_of_rest, 0};
     });
     sum = sum.over_lanes<WARP>();
     team::await_ready();
     const divergence_sums<float> of_warp = {(float)sum.d, (float)sum.d_of_rest, 0};
-    const js_of_row<float> of_row(team::merged(whole(m, of_warp), parts), args.loss.beta);
+    const js_of_row<float> of_row(team::merged(whole(m, of_warp), parts), mixture);
 
     js_sums<double> terms = {0, 0};
-    tiles.for_each([&](int64_t, const auto &tile) { terms += of_row.terms(tile); });
+    tiles.for_each_half([&](int64_t, const auto &tile) { terms += of_row.terms(tile); });
     /* other warps may still read the parts before */
     void *const more_parts = (pairs *)parts + team::warps();
     terms = team::merged(terms.over_lanes<WARP>(), more_parts);
@@ -179,9 +202,9 @@ __global__ void __launch_bounds__(JS_THREADS, JS_BLOCKS)
     if (!loss.gradient) return;
     const float given = loss.given ? ((const float *)loss.given)[row.number * loss.given_step] : 1;
     const gradient_of_js<float, sizeof(T) == 2> gradient(of_row, terms, given * (float)loss.share);
-    tiles.for_each([&](int64_t chunk, const auto &tile) {
+    tiles.for_each_half([&](int64_t chunk, const auto &tile) {
         gradient.of_tile(tile, [&](const auto &result) {
-            row.template store<JS_CHUNKS<T>, WARP, true>(chunk, result, ~0, 0);
+            row.template store<tiles_of_row::HALF, WARP, true>(chunk, result, ~0, 0);
         });
     });
 }
@@ -196,6 +219,7 @@ ons_status launch_js_divergences(const launch_request &request) {
         shape.cluster = (int)plan->blocks_a_row;
         shape.shared_bytes =
             warps * (plan->smem_tiles * JS_TILE_BYTES + shape.cluster * JS_PART_BYTES);
-        return launch_strips(request, shape, js_kernel<Rows>, rows.arguments, plan->smem_tiles);
+        return launch_strips(request, shape, js_kernel<Rows>, rows.arguments,
+                             js_mixture(request.problem->loss->beta), plan->smem_tiles);
     });
 }

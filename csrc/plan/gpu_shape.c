@@ -497,17 +497,16 @@ static void take_js(const gpu_row *row, ons_plan *plan) {
     const int element_bytes = row->is_16_bit ? 2 : 4;
     const int64_t tiles = ceil_div(2 * plan->N * element_bytes, JS_TILE_BYTES),
                   max_blocks = max_of(row->gpu->cluster_blocks, 1);
-    int64_t blocks = 1, warps, tiles_a_warp;
-    for (;; blocks *= 2) {
-        warps = min_of(most_warps, ceil_div(tiles, blocks * least));
+    const int64_t of_block = kept_bytes / JS_TILE_BYTES, /* tiles */
+        blocks = min_of(max_blocks, ceil_div(tiles, of_block)),
+        warps = min_of(most_warps, ceil_div(tiles, blocks * least)),
         tiles_a_warp = ceil_div(tiles, blocks * warps);
-        if (tiles_a_warp * warps * JS_TILE_BYTES <= kept_bytes || 2 * blocks > max_blocks) break;
-    }
+    plan->longest_row = 0;
     plan->family = ONS_FAMILY_js_divergences;
     plan->blocks_a_row = blocks;
     plan->threads = (int)warps * WARP;
-    plan->elements_a_thread = JS_TILE_BYTES / (2 * WARP * element_bytes);
-    plan->smem_tiles = (int)min_of(tiles_a_warp, kept_bytes / (warps * JS_TILE_BYTES));
+    plan->elements_a_thread = JS_TILE_BYTES / (4 * WARP * element_bytes);
+    plan->smem_tiles = (int)min_of(tiles_a_warp, of_block / warps);
 }
 
 /* For divergences. Held rows have the shapes of gradients. */

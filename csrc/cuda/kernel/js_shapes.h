@@ -1,4 +1,4 @@
 #ifndef ONS_JS_SHAPES_H
 #define ONS_JS_SHAPES_H
-enum { JS_TILE_BYTES = 2048 };
+enum { JS_TILE_BYTES = 4096 };
 #endif

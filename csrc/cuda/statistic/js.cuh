@@ -1,24 +1,15 @@
 /* js.cuh - the terms of js_divergence and its gradient (api/loss.h), from the pairs of both rows.
- * Let p and q be the softmax of the two rows, a and b their shares beta and 1 - beta, and
- * r = log2(p / q). With the mixture a p + b q, the terms need
+ * Let p and q be the softmax of the two rows, r = log2(p / q), a = beta and b = 1 - beta. With the
+ * mixture a p + b q, the terms need
  *
- *     log2(p / mixture) = min(r, 0) - L        log2(q / mixture) = log2(p / mixture) - r
- *     L = log2(1 + c (2^-|r| - 1))             c = b if r > 0, else a
+ *     log2(p / mixture) = -log2(a + b 2^-r)        log2(q / mixture) = log2(p / mixture) - r
  *
- * No step cancels: if r is nearly 0, all of these are as exact as r. If r is 0, they are 0. */
+ * If r is near 0, float32 takes a series in r for the logarithm. Then all of these are as exact as
+ * r, and the terms of nearly equal rows do not cancel. If r is 0, they are 0. */
 #ifndef ONS_JS_CUH
 #define ONS_JS_CUH
 
 #include "divergence.cuh"
-
-/* The polynomial with these coefficients, the highest first. */
-template <int n>
-__device__ __forceinline__ float polynomial(const float (&coefficients)[n], float x) {
-    float sum = coefficients[0];
-#pragma unroll
-    for (int i = 1; i < n; i++) sum = fmaf(sum, x, coefficients[i]);
-    return sum;
-}
 
 /* Nearly log2(x), with an absolute error of 2^-22 if x is near 1. */
 __device__ __forceinline__ float quick_log2(float x) {
@@ -28,12 +19,12 @@ __device__ __forceinline__ float quick_log2(float x) {
 }
 __device__ __noinline__ inline double quick_log2(double x) { return log2(x); }
 
-/* near if x >= limit, else far. Both are computed: a branch for each element would cost more. */
-__device__ __forceinline__ float at_least(float x, float limit, float near, float far) {
+/* near if x <= limit, else far. Both are computed: a branch for each element would cost more. */
+__device__ __forceinline__ float at_most(float x, float limit, float near, float far) {
     float chosen;
     asm("{\n"
         ".reg .pred is_near;\n"
-        "setp.ge.f32 is_near, %1, %2;\n"
+        "setp.le.f32 is_near, %1, %2;\n"
         "selp.f32 %0, %3, %4, is_near;\n"
         "}"
         : "=f"(chosen)
@@ -41,29 +32,54 @@ __device__ __forceinline__ float at_least(float x, float limit, float near, floa
     return chosen;
 }
 
-/* 2^-x - 1 for x >= 0. The polynomial has a relative error of 2^-26. */
-__device__ __forceinline__ float power_less_one(float x) {
-    constexpr float TERMS[] = {0x1.e095eap-14f, -0x1.525ec6p-10f, 0x1.3a7366p-7f,
-                               -0x1.c6a5bep-5f, 0x1.ebfba4p-3f,   -0x1.62e43p-1f};
-    return at_least(x, 1, power_of_two(-x) - 1, polynomial(TERMS, x) * x);
-}
-__device__ __forceinline__ double power_less_one(double x) {
-    return expm1(-x * arithmetic<double>::LN2);
-}
+/* The shares of p and q in the mixture. The series has the coefficients of r, r^2, and so on. */
+class js_mixture {
+   public:
+    __host__ explicit js_mixture(double beta_)
+        : beta(beta_), of_p((float)beta), of_q((float)(1 - beta)) {
+        /* The derivative of log(p / mixture) with respect to log(p / q) is y, with y' = y^2 - y.
+         * The series converges for abs(r) < pi / ln2, whatever beta is. */
+        double y[TERMS] = {1 - beta}, power = 1;
+        for (int n = 0; n < TERMS; n++) {
+            series[n] = (float)(y[n] / (n + 1) * power);
+            power *= arithmetic<double>::LN2;
+            double sum = -y[n];
+            for (int i = 0; i <= n; i++) sum += y[i] * y[n - i];
+            if (n + 1 < TERMS) y[n + 1] = sum / (n + 1);
+        }
+    }
 
-/* log2(1 + c (2^-x - 1)) for x >= 0, with c + rest = 1. The polynomial has a relative error
- * of 2^-25. */
-__device__ __forceinline__ float log2_of_mixture(float x, float c, float rest) {
-    constexpr float TERMS[] = {0x1.0a1f8cp+1f, 0x1.3928c6p+1f,  0x1.d07fb2p+0f,
-                               0x1.2cb2e4p-2f, 0x1.8e4e52p-2f,  -0x1.66b352p-2f,
-                               0x1.ecfb86p-2f, -0x1.71531cp-1f, 0x1.715476p+0f};
-    const float w = c * power_less_one(x);
-    return at_least(w, -0.5f, polynomial(TERMS, w) * w,
-                    quick_log2(fmaf(c, power_of_two(-x), rest)));
-}
-__device__ __noinline__ inline double log2_of_mixture(double x, double c, double) {
-    return log1p(c * power_less_one(x)) * arithmetic<double>::LOG2_E;
-}
+    /* log2(p / mixture), for abs(r) of at most FAR. */
+    __device__ __forceinline__ float log2_over(float r) const {
+        float near = series[TERMS - 1];
+#pragma unroll
+        for (int n = TERMS - 2; n >= 0; n--) near = fmaf(near, r, series[n]);
+        return at_most(fabs(r), NEAR, near * r, -quick_log2(over_p(power_of_two(-r))));
+    }
+    __device__ __noinline__ double log2_over(double r) const {
+        constexpr double LN2 = arithmetic<double>::LN2;
+        const double less = log1p((r > 0 ? 1 - beta : beta) * expm1(-fabs(r) * LN2));
+        return fmin(r, 0.0) - less * arithmetic<double>::LOG2_E;
+    }
+
+    /* The mixture over p, from q / p. */
+    __device__ __forceinline__ float over_p(float q) const {
+        return fmaf(of_q, q, of_p);
+    }
+    __device__ __forceinline__ double over_p(double q) const { return fma(1 - beta, q, beta); }
+
+    /* If abs(r) is this number, the smaller of p and q is 0, or nearly. */
+    template <typename Real>
+    static constexpr Real FAR = sizeof(Real) == sizeof(float) ? 120 : 1000;
+
+    double beta;
+
+   private:
+    static constexpr int TERMS = 8;
+    static constexpr float NEAR = 0.5f; /* the first omitted term is below 2^-24 of the sum */
+
+    float of_p, of_q, series[TERMS];
+};
 
 /* Sums over p log2(p / mixture) and over q log2(q / mixture). */
 template <typename Sum>
@@ -119,30 +135,26 @@ template <typename Real>
 class js_of_row {
    public:
     template <typename Sum>
-    __device__ js_of_row(const divergence_state<Real, Sum> &row, double beta_)
-        : m(row.m),
+    __device__ js_of_row(const divergence_state<Real, Sum> &row, const js_mixture &mixture_)
+        : mixture(mixture_),
+          m(row.m),
           d((Real)row.sum.d),
           d_of_rest((Real)row.sum.d_of_rest),
-          apart(log2(d) - log2(d_of_rest)),
-          beta((Real)beta_),
-          rest((Real)(1 - beta_)) {}
+          apart(log2(d) - log2(d_of_rest)) {}
 
     /* The terms of a tile. They lack the factors 1 / d. */
     template <typename Tile>
     __device__ __forceinline__ js_sums<Real> terms(const Tile &tile) const {
-        constexpr int AT_ONCE = sizeof(Real) == sizeof(float) ? Tile::K * Tile::V : 2;
+        constexpr Real FAR = js_mixture::FAR<Real>;
         js_sums<Real> sum = {0, 0};
         with_references(m, [&](auto u_of_weights, auto u_of_rest) {
-#pragma unroll AT_ONCE
+#pragma unroll
             for (int e = 0; e < Tile::K * Tile::V; e++) {
                 const Real u = u_of_weights(tile.weights.element(e)),
                            v = u_of_rest(tile.rest.element(e));
-                const Real r = fmin(fmax((u - v) - apart, -FAR), FAR);
-                const bool p_is_larger = r > 0;
-                const Real c = p_is_larger ? rest : beta, other = p_is_larger ? beta : rest;
-                const Real of_p = fmin(r, (Real)0) - log2_of_mixture(fabs(r), c, other);
-                sum.of_p = fma(power_of_two(u), of_p, sum.of_p);
-                sum.of_q = fma(power_of_two(v), of_p - r, sum.of_q);
+                const Real r = fmin(fmax((u - v) - apart, -FAR), FAR), log = mixture.log2_over(r);
+                sum.of_p = fma(power_of_two(u), log, sum.of_p);
+                sum.of_q = fma(power_of_two(v), log - r, sum.of_q);
             }
         });
         return sum;
@@ -150,8 +162,8 @@ class js_of_row {
 
     /* From the sums of all terms. */
     __device__ double value(const js_sums<double> &terms) const {
-        const double of_q = (1 - (double)beta) * (terms.of_q / (double)d_of_rest);
-        return (1 / ONS_LOG2_E) * ((double)beta * mean(terms) + of_q);
+        const double of_q = (1 - mixture.beta) * (terms.of_q / (double)d_of_rest);
+        return (1 / ONS_LOG2_E) * (mixture.beta * mean(terms) + of_q);
     }
     /* The sum of p log2(p / mixture). */
     __device__ double mean(const js_sums<double> &terms) const {
@@ -163,23 +175,20 @@ class js_of_row {
     template <typename, bool>
     friend class gradient_of_js;
 
-    /* If abs(r) is FAR, the smaller of p and q is 0. */
-    static constexpr Real FAR = 2500;
-
+    const js_mixture &mixture;
     largest_of_two<Real> m;
     Real d, d_of_rest, apart; /* apart: log2(d) - log2(d of the rest) */
-    Real beta, rest;
 };
 
-/* The gradient of a row, `by` times. QUICK: its results have 16 bits. Then p is relative to c, as in
- * quick_gradient_of_divergence. */
+/* The gradient of a row, `by` times. QUICK: its results have 16 bits. Then p is relative to c, as
+ * in quick_gradient_of_divergence. */
 template <typename Real, bool QUICK>
 class gradient_of_js {
    public:
     __device__ gradient_of_js(const js_of_row<Real> &row_, const js_sums<double> &terms, Real by)
         : row(row_),
           p(divergence_reference<Real>(row.m.weights).state_of_row(row.m.weights, (double)row.d)),
-          slope(by * row.beta * arithmetic<Real>::LN2 / (QUICK ? row.d : 1)),
+          slope(by * (Real)row.mixture.beta * arithmetic<Real>::LN2 / (QUICK ? row.d : 1)),
           less(slope * (Real)row.mean(terms)) {}
 
     /* Calls store(result), where result(e) is the gradient of element e of a tile. */
@@ -189,17 +198,14 @@ class gradient_of_js {
             store([&](int e) {
                 const Real x = tile.weights.element(e), u = u_of_weights(x),
                            v = u_of_rest(tile.rest.element(e));
-                const Real q = power_of_two(fmin((v - u) + row.apart, NEAR)); /* over p */
-                const Real log = quick_log2(fma(row.rest, q, row.beta));
+                const Real q = power_of_two(fmin((v - u) + row.apart, js_mixture::FAR<Real>));
+                const Real log = quick_log2(row.mixture.over_p(q));
                 return (QUICK ? power_of_two(u) : p(x)) * fma(log, -slope, -less);
             });
         });
     }
 
    private:
-    /* If q / p is 2^NEAR, p is 0 or nearly. */
-    static constexpr Real NEAR = sizeof(Real) == sizeof(float) ? 120 : 1000;
-
     const js_of_row<Real> &row;
     softmax_of<Real> p;
     Real slope, less;
