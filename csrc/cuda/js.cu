@@ -6,7 +6,6 @@
  * Moves 2 reads of N, and with the gradient 1 write more, if shared memory holds the rows. */
 #include "kernel/launch_divergence.cuh"
 #include "statistic/js.cuh"
-#include "kernel/js_shapes.h"
 #include "team/cluster.cuh"
 
 /* The chunks of a thread in a tile: the two rows of a warp's tile have JS_TILE_BYTES. */

@@ -487,26 +487,20 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     return ONS_OK;
 }
 
-#include "../cuda/kernel/js_shapes.h"
-#include <stdlib.h>
-static int env_of(const char *n, int d) { const char *v = getenv(n); return v ? atoi(v) : d; }
-/* For js_divergence of rows without gaps. The shape depends on N and the type alone. */
+/* For js_divergence of rows without gaps. The shape depends on N and the type alone. Rows that are
+ * too long for the shared memory of the largest cluster are read again. */
 static void take_js(const gpu_row *row, ons_plan *plan) {
-    const int kept_bytes = env_of("KEPT", JS_KEPT_BYTES), least = env_of("TILES", JS_TILES),
-              most_warps = env_of("WARPS", JS_THREADS / WARP);
     const int element_bytes = row->is_16_bit ? 2 : 4;
     const int64_t tiles = ceil_div(2 * plan->N * element_bytes, JS_TILE_BYTES),
-                  max_blocks = max_of(row->gpu->cluster_blocks, 1);
-    const int64_t of_block = kept_bytes / JS_TILE_BYTES, /* tiles */
-        blocks = min_of(max_blocks, ceil_div(tiles, of_block)),
-        warps = min_of(most_warps, ceil_div(tiles, blocks * least)),
-        tiles_a_warp = ceil_div(tiles, blocks * warps);
-    plan->longest_row = 0;
+                  blocks =
+                      min_of(max_of(row->gpu->cluster_blocks, 1), ceil_div(tiles, JS_BLOCK_TILES)),
+                  warps = min_of(JS_THREADS / WARP, ceil_div(tiles, blocks * JS_WARP_TILES));
     plan->family = ONS_FAMILY_js_divergences;
     plan->blocks_a_row = blocks;
     plan->threads = (int)warps * WARP;
-    plan->elements_a_thread = JS_TILE_BYTES / (4 * WARP * element_bytes);
-    plan->smem_tiles = (int)min_of(tiles_a_warp, of_block / warps);
+    plan->elements_a_thread = JS_TILE_BYTES / (2 * WARP * element_bytes);
+    plan->smem_tiles = (int)min_of(ceil_div(tiles, blocks * warps), JS_BLOCK_TILES / warps);
+    plan->longest_row = 0;
 }
 
 /* For divergences. Held rows have the shapes of gradients. */

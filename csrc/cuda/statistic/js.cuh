@@ -63,9 +63,7 @@ class js_mixture {
     }
 
     /* The mixture over p, from q / p. */
-    __device__ __forceinline__ float over_p(float q) const {
-        return fmaf(of_q, q, of_p);
-    }
+    __device__ __forceinline__ float over_p(float q) const { return fmaf(of_q, q, of_p); }
     __device__ __forceinline__ double over_p(double q) const { return fma(1 - beta, q, beta); }
 
     /* If abs(r) is this number, the smaller of p and q is 0, or nearly. */
