@@ -44,9 +44,9 @@ struct running_divergence {
 };
 
 /* Adds up the sums of a block's threads in a fixed order. All threads get the result. */
-__device__ inline js_sums<double> sum_of_block(const js_sums<double> &mine) {
-    __shared__ js_sums<double> parts[DIVERGENCE_WARPS];
-    const js_sums<double> of_warp = mine.over_lanes<WARP>();
+__device__ inline of_both<double> sum_of_block(const of_both<double> &mine) {
+    __shared__ of_both<double> parts[DIVERGENCE_WARPS];
+    const of_both<double> of_warp = mine.over_lanes<WARP>();
     if (threadIdx.x % WARP == 0) parts[warp_of_block()] = of_warp;
     __syncthreads();
     return merge_held_by_warp(parts, warps_of_block());
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     const divergence_state<Real, double> whole = merge_held_by_warp(parts, warps_of_block());
     const divergence_of_row<Real> of_row(whole);
     const js_of_row<Real> js(whole, mixture);
-    js_sums<double> terms = {0, 0};
+    of_both<double> terms = {0, 0};
     double value = (double)of_row.value();
     if (is_js) {
         for_each_pair_of_tiles(row, [&](int64_t, const auto &tile) { terms += js.terms(tile); });

@@ -12,81 +12,80 @@
 template <typename T>
 constexpr int JS_CHUNKS = JS_TILE_BYTES / (2 * WARP * CHUNK<float> * (int)sizeof(T));
 /* The bytes of what a warp gives to its row. */
-constexpr int JS_PART_BYTES = sizeof(divergence_state<float, float>) + sizeof(js_sums<double>);
+constexpr int JS_PART_BYTES = sizeof(divergence_state<float, float>) + sizeof(of_both<double>);
 
-/* The part of two rows that a thread has: tiles of JS_CHUNKS chunks. The warps of the row take
- * them in turn. The first `kept` tiles stay in shared memory. */
+/* The elements of two rows that a thread has. The warps of the row take its tiles in turn, and a
+ * thread has JS_CHUNKS chunks of each. The first `kept` tiles stay in shared memory. */
 template <typename Row, typename T, bool ALIGNED>
 class tiles_of_thread {
-    static constexpr int K = JS_CHUNKS<T>, V = Row::V;
+    static constexpr int K = JS_CHUNKS<T>, V = Row::V, PART = TILE_CHUNKS;
+    /* Chunks that a thread reads at once: as many as its registers hold. */
+    static constexpr int AT_ONCE = ALIGNED ? K : PART;
 
    public:
-    static constexpr int HALF = K / 2;
-    /* Chunks that a thread reads at once: as many as its registers hold. */
-    static constexpr int AT_ONCE = ALIGNED || sizeof(T) == 4 ? K : HALF;
-
-    __device__ tiles_of_thread(const Row &row_, unsigned char *memory, int kept_, int warp,
+    __device__ tiles_of_thread(const Row &row_, unsigned char *memory, int kept, int warp,
                                int warps)
         : row(row_),
           own((pack<T, V> *)memory + threadIdx.x),
-          kept(kept_),
+          kept_chunks(kept * K),
           first(chunk_of_lane<K>(warp)),
           step(warps * (K * WARP)) {}
 
-    /* Calls visit(tile) with each tile, and keeps what shared memory has room for. */
+    /* Calls visit(tile) with all elements, and keeps those that shared memory has room for. */
     template <typename Visit>
     __device__ __forceinline__ void load(Visit visit) const {
-        int64_t chunk = first;
-#pragma unroll 1
-        for (int i = 0; is_in_row(chunk); i++) {
+        for_each_place<AT_ONCE>([&](int64_t chunk, int number) {
             const auto tile = row.template load<AT_ONCE, WARP>(chunk);
 #pragma unroll
-            for (int k = 0; i * AT_ONCE < kept * K && k < AT_ONCE; k++) {
-                place(i * AT_ONCE + k)[0] = tile.weights.raw[k];
-                place(i * AT_ONCE + k)[blockDim.x] = tile.rest.raw[k];
+            for (int k = 0; number < kept_chunks && k < AT_ONCE; k++) {
+                place(number + k)[0] = tile.weights.raw[k];
+                place(number + k)[blockDim.x] = tile.rest.raw[k];
             }
             visit(tile);
-            chunk = next<AT_ONCE>(chunk, i);
-        }
+        });
     }
 
-    /* Calls visit(chunk, half) with both halves of each tile. */
+    /* Calls visit(tile, store) with all elements, TILE_CHUNKS chunks at a time. store(result)
+     * writes result(e) to the place of element e. */
     template <typename Visit>
-    __device__ __forceinline__ void for_each_half(Visit visit) const {
-        int64_t chunk = first;
-#pragma unroll 1
-        for (int h = 0; is_in_row(chunk); h++) {
-            visit(chunk, h < 2 * kept ? again(h) : row.template load<HALF, WARP>(chunk));
-            chunk = next<HALF>(chunk, h);
-        }
+    __device__ __forceinline__ void for_each(Visit visit) const {
+        for_each_place<PART>([&](int64_t chunk, int number) {
+            visit(number < kept_chunks ? again(number) : row.template load<PART, WARP>(chunk),
+                  [&](const auto &result) {
+                      row.template store<PART, WARP, true>(chunk, result, ~0, 0);
+                  });
+        });
     }
 
    private:
-    using half_tile = decltype(std::declval<Row>().template load<HALF, WARP>(0));
+    using part = decltype(std::declval<Row>().template load<PART, WARP>(0));
 
-    /* Of the warp's first chunk. */
-    __device__ bool is_in_row(int64_t chunk) const {
-        return (chunk - threadIdx.x % WARP) * V < row.N;
+    /* Calls visit(chunk, number) for every N chunks. number: of the first one, among the thread's
+     * chunks. */
+    template <int N, typename Visit>
+    __device__ __forceinline__ void for_each_place(Visit visit) const {
+        int64_t chunk = first;
+#pragma unroll 1
+        for (int number = 0; (chunk - threadIdx.x % WARP) * V < row.N; number += N) {
+            visit(chunk, number);
+            chunk += number % K == K - N ? step - (K - N) * WARP : N * WARP;
+        }
     }
-    /* The chunk after part i, where a part of a tile has N chunks. */
-    template <int N>
-    __device__ int64_t next(int64_t chunk, int i) const {
-        return chunk + (i % (K / N) == K / N - 1 ? step - (K - N) * WARP : N * WARP);
-    }
-    __device__ pack<T, V> *place(int chunk) const { return own + chunk * 2 * blockDim.x; }
-    __device__ half_tile again(int h) const {
-        half_tile tile = {raw_tile<T, HALF>(), raw_tile<T, HALF>(), 0};
+
+    __device__ pack<T, V> *place(int number) const { return own + number * 2 * blockDim.x; }
+    __device__ part again(int number) const {
+        part tile = {raw_tile<T, PART>(), raw_tile<T, PART>(), 0};
 #pragma unroll
-        for (int k = 0; k < HALF; k++) {
-            tile.weights.raw[k] = place(h * HALF + k)[0];
-            tile.rest.raw[k] = place(h * HALF + k)[blockDim.x];
+        for (int k = 0; k < PART; k++) {
+            tile.weights.raw[k] = place(number + k)[0];
+            tile.rest.raw[k] = place(number + k)[blockDim.x];
         }
         return tile;
     }
 
     const Row &row;
     pack<T, V> *const own;
-    const int kept;
+    const int kept_chunks;
     const int64_t first, step;
 };
 
@@ -120,10 +119,9 @@ struct warps_of_row {
 #endif
     /* parts: shared memory for a part of each warp of the row. */
     template <typename Part>
-    __device__ static Part merged(const Part &mine, void *memory) {
+    __device__ static Part merged(const Part &mine, Part *parts) {
         if (warps() == 1) return mine;
         __shared__ Part whole;
-        Part *const parts = (Part *)memory;
         exchange(mine, parts);
         if (warp_of_block() == 0) {
             const Part all = merge_held_by_warp(parts, warps());
@@ -168,44 +166,36 @@ __global__ void __launch_bounds__(JS_THREADS, JS_BLOCKS)
     using team = warps_of_row;
     extern __shared__ __align__(16) unsigned char memory[];
     team::begin<pairs>();
-    team::begin<js_sums<double>>();
+    team::begin<of_both<double>>();
     team::say_ready();
     await_earlier_work(args.launch.next_may_start);
-    void *const parts = memory + kept * JS_TILE_BYTES * warps_of_block();
+    auto *const parts_of_pairs = (pairs *)(memory + kept * JS_TILE_BYTES * warps_of_block());
+    auto *const parts_of_terms = (of_both<double> *)(parts_of_pairs + team::warps());
     const auto row = Rows::template row<false>(args, team::row());
-    using tiles_of_row = tiles_of_thread<std::decay_t<decltype(row)>, T, Rows::ALL_ALIGNED>;
-    const tiles_of_row tiles(row, memory, kept, team::warp(), team::warps());
+    const tiles_of_thread<std::decay_t<decltype(row)>, T, Rows::ALL_ALIGNED> tiles(
+        row, memory, kept, team::warp(), team::warps());
     largest_of_two<float> m = {-CUDART_INF_F, -CUDART_INF_F};
     tiles.load([&](const auto &tile) {
         m = {larger(m.weights, tile.weights.largest()), larger(m.rest, tile.rest.largest())};
     });
     m = m.over_lanes<WARP>();
-    divergence_sums<double> sum = {0, 0, 0};
-    tiles.for_each_half([&](int64_t, const auto &tile) {
-        const divergence_sums<float> of_tile = exponentials_of_tile(tile, m);
-        sum += {(double)of_tile.d, (double)of_tile.d_of_rest, 0};
-    });
-    sum = sum.over_lanes<WARP>();
+    of_both<double> sum = {0, 0};
+    tiles.for_each([&](const auto &tile, auto) { sum += exponentials_of_tile(tile, m); });
+    const auto of_warp = of_both<float>{(float)sum.p, (float)sum.q}.over_lanes<WARP>();
     team::await_ready();
-    const divergence_sums<float> of_warp = {(float)sum.d, (float)sum.d_of_rest, 0};
-    const js_of_row<float> of_row(team::merged(whole(m, of_warp), parts), mixture);
+    const js_of_row<float> of_row(
+        team::merged(pairs{m, {of_warp.p, of_warp.q, 0}, 0}, parts_of_pairs), mixture);
 
-    js_sums<double> terms = {0, 0};
-    tiles.for_each_half([&](int64_t, const auto &tile) { terms += of_row.terms(tile); });
-    /* other warps may still read the parts before */
-    void *const more_parts = (pairs *)parts + team::warps();
-    terms = team::merged(terms.over_lanes<WARP>(), more_parts);
-    const double value = of_row.value(terms);
+    of_both<double> terms = {0, 0};
+    tiles.for_each([&](const auto &tile, auto) { terms += of_row.terms(tile); });
+    terms = team::merged(terms.over_lanes<WARP>(), parts_of_terms);
     const ons_loss &loss = args.loss;
-    if (team::warp() == 0 && threadIdx.x == 0) ((float *)loss.loss)[row.number] = (float)value;
+    if (team::warp() == 0 && threadIdx.x == 0)
+        ((float *)loss.loss)[row.number] = (float)of_row.value(terms);
     if (!loss.gradient) return;
     const float given = loss.given ? ((const float *)loss.given)[row.number * loss.given_step] : 1;
     const gradient_of_js<float, sizeof(T) == 2> gradient(of_row, terms, given * (float)loss.share);
-    tiles.for_each_half([&](int64_t chunk, const auto &tile) {
-        gradient.of_tile(tile, [&](const auto &result) {
-            row.template store<tiles_of_row::HALF, WARP, true>(chunk, result, ~0, 0);
-        });
-    });
+    tiles.for_each([&](const auto &tile, auto store) { gradient.of_tile(tile, store); });
 }
 
 ons_status launch_js_divergences(const launch_request &request) {

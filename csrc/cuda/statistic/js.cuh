@@ -1,11 +1,12 @@
 /* js.cuh - the terms of js_divergence and its gradient (api/loss.h), from the pairs of both rows.
- * Let p and q be the softmax of the two rows, r = log2(p / q), a = beta and b = 1 - beta. With the
- * mixture a p + b q, the terms need
+ * Let p and q be the softmax of the two rows, with the shares a = beta and b = 1 - beta in the
+ * mixture a p + b q. Let r = log2(p / q). If a is at least b, then
  *
  *     log2(p / mixture) = -log2(a + b 2^-r)        log2(q / mixture) = log2(p / mixture) - r
  *
- * If r is near 0, float32 takes a series in r for the logarithm. Then all of these are as exact as
- * r, and the terms of nearly equal rows do not cancel. If r is 0, they are 0. */
+ * Else p and q change places, and so do their shares. If r is near 0, float32 takes a series in r
+ * for the logarithm. Then both terms are as exact as r, and nearly equal rows lose no digits. If r
+ * is 0, both terms are 0. */
 #ifndef ONS_JS_CUH
 #define ONS_JS_CUH
 
@@ -32,14 +33,44 @@ __device__ __forceinline__ float at_most(float x, float limit, float near, float
     return chosen;
 }
 
-/* The shares of p and q in the mixture. The series has the coefficients of r, r^2, and so on. */
+/* A number for p, and one for q. */
+template <typename Sum>
+struct alignas(2 * sizeof(Sum)) of_both {
+    Sum p, q;
+
+    template <typename Other>
+    __device__ void operator+=(const of_both<Other> &other) {
+        p += other.p;
+        q += other.q;
+    }
+    template <int LANES>
+    __device__ of_both over_lanes() const {
+        of_both all = *this;
+#pragma unroll
+        for (int apart = LANES / 2; apart > 0; apart /= 2)
+            all += of_both{__shfl_xor_sync(~0u, all.p, apart), __shfl_xor_sync(~0u, all.q, apart)};
+        return all;
+    }
+};
+
+/* The shares of p and q in the mixture. `first` is the side with the larger share. */
 class js_mixture {
    public:
     __host__ explicit js_mixture(double beta_)
-        : beta(beta_), of_p((float)beta), of_q((float)(1 - beta)) {
-        /* The derivative of log(p / mixture) with respect to log(p / q) is y, with y' = y^2 - y.
-         * The series converges for abs(r) < pi / ln2, whatever beta is. */
-        double y[TERMS] = {1 - beta}, power = 1;
+        : beta(beta_),
+          larger(fmax(beta, 1 - beta)),
+          smaller(fmin(beta, 1 - beta)),
+          float_of_p((float)beta),
+          float_of_q((float)(1 - beta)),
+          float_larger((float)larger),
+          float_smaller((float)smaller),
+          sign(beta < 0.5 ? -1 : 1),
+          p_lacks(beta < 0.5),
+          q_lacks(!(beta < 0.5)) {
+        /* The series has the coefficients of r, r^2, and so on. The derivative of
+         * log(first / mixture) with respect to log(first / second) is y, with y' = y^2 - y. The
+         * series converges for abs(r) < pi / ln2. */
+        double y[TERMS] = {smaller}, power = 1;
         for (int n = 0; n < TERMS; n++) {
             series[n] = (float)(y[n] / (n + 1) * power);
             power *= arithmetic<double>::LN2;
@@ -49,24 +80,21 @@ class js_mixture {
         }
     }
 
-    /* log2(p / mixture), for abs(r) of at most FAR. */
-    __device__ __forceinline__ float log2_over(float r) const {
-        float near = series[TERMS - 1];
-#pragma unroll
-        for (int n = TERMS - 2; n >= 0; n--) near = fmaf(near, r, series[n]);
-        return at_most(fabs(r), NEAR, near * r, -quick_log2(over_p(power_of_two(-r))));
-    }
-    __device__ __noinline__ double log2_over(double r) const {
-        constexpr double LN2 = arithmetic<double>::LN2;
-        const double less = log1p((r > 0 ? 1 - beta : beta) * expm1(-fabs(r) * LN2));
-        return fmin(r, 0.0) - less * arithmetic<double>::LOG2_E;
+    /* The logarithms over the mixture, both base 2, from log2(p / q). */
+    template <typename Real>
+    __device__ __forceinline__ of_both<Real> logs(Real log2_ratio) const {
+        /* If abs(r) is FAR, the smaller of p and q is 0, or nearly. */
+        const Real r = fmin(fmax(log2_ratio * (Real)sign, -FAR<Real>), FAR<Real>);
+        const Real log = of_first(r);
+        return {fma((Real)-p_lacks, r, log), fma((Real)-q_lacks, r, log)};
     }
 
     /* The mixture over p, from q / p. */
-    __device__ __forceinline__ float over_p(float q) const { return fmaf(of_q, q, of_p); }
+    __device__ __forceinline__ float over_p(float q) const {
+        return fmaf(float_of_q, q, float_of_p);
+    }
     __device__ __forceinline__ double over_p(double q) const { return fma(1 - beta, q, beta); }
 
-    /* If abs(r) is this number, the smaller of p and q is 0, or nearly. */
     template <typename Real>
     static constexpr Real FAR = sizeof(Real) == sizeof(float) ? 120 : 1000;
 
@@ -76,28 +104,29 @@ class js_mixture {
     static constexpr int TERMS = 8;
     static constexpr float NEAR = 0.5f; /* the first omitted term is below 2^-24 of the sum */
 
-    float of_p, of_q, series[TERMS];
-};
-
-/* Sums over p log2(p / mixture) and over q log2(q / mixture). */
-template <typename Sum>
-struct alignas(2 * sizeof(Sum)) js_sums {
-    Sum of_p, of_q;
-
-    template <typename Other>
-    __device__ void operator+=(const js_sums<Other> &other) {
-        of_p += other.of_p;
-        of_q += other.of_q;
+    /* log2(first / mixture), from r = log2(first / second). */
+    __device__ __forceinline__ float of_first(float r) const {
+        float near = series[TERMS - 1];
+#pragma unroll
+        for (int n = TERMS - 2; n >= 0; n--) near = fmaf(near, r, series[n]);
+        const float sum = fmaf(float_smaller, power_of_two(-r), float_larger);
+        return at_most(fabs(r), NEAR, near * r, -quick_log2(sum));
     }
-    template <int LANES>
-    __device__ js_sums over_lanes() const {
-        return {sum_over_lanes<LANES>(of_p), sum_over_lanes<LANES>(of_q)};
+    __device__ __noinline__ double of_first(double r) const {
+        const double c = r > 0 ? smaller : larger;
+        const double less = log1p(c * expm1(-fabs(r) * arithmetic<double>::LN2));
+        return fmin(r, 0.0) - less * arithmetic<double>::LOG2_E;
     }
+
+    double larger, smaller; /* the shares of the first side and of the second side */
+    float float_of_p, float_of_q, float_larger, float_smaller;
+    float sign, p_lacks, q_lacks; /* 1 if p is the first side, else -1; how many r to subtract */
+    float series[TERMS];
 };
 
 /* A warp adds up all parts. */
-__device__ inline js_sums<double> merge_held_by_warp(const js_sums<double> *parts, int count) {
-    js_sums<double> mine = {0, 0};
+__device__ inline of_both<double> merge_held_by_warp(const of_both<double> *parts, int count) {
+    of_both<double> mine = {0, 0};
     for (int i = threadIdx.x % WARP; i < count; i += WARP) mine += parts[i];
     return mine.over_lanes<WARP>();
 }
@@ -115,14 +144,14 @@ __device__ __forceinline__ void with_references(const largest_of_two<Real> &m, B
 
 /* The sums of the exponentials of a tile. */
 template <typename Tile, typename Real>
-__device__ __forceinline__ divergence_sums<Real> exponentials_of_tile(
-    const Tile &tile, const largest_of_two<Real> &m) {
-    divergence_sums<Real> sum = {0, 0, 0};
+__device__ __forceinline__ of_both<Real> exponentials_of_tile(const Tile &tile,
+                                                              const largest_of_two<Real> &m) {
+    of_both<Real> sum = {0, 0};
     with_references(m, [&](auto u_of_weights, auto u_of_rest) {
 #pragma unroll
         for (int e = 0; e < Tile::K * Tile::V; e++) {
-            sum.d += power_of_two(u_of_weights(tile.weights.element(e)));
-            sum.d_of_rest += power_of_two(u_of_rest(tile.rest.element(e)));
+            sum.p += power_of_two(u_of_weights(tile.weights.element(e)));
+            sum.q += power_of_two(u_of_rest(tile.rest.element(e)));
         }
     });
     return sum;
@@ -142,36 +171,37 @@ class js_of_row {
 
     /* The terms of a tile. They lack the factors 1 / d. */
     template <typename Tile>
-    __device__ __forceinline__ js_sums<Real> terms(const Tile &tile) const {
-        constexpr Real FAR = js_mixture::FAR<Real>;
-        js_sums<Real> sum = {0, 0};
+    __device__ __forceinline__ of_both<Real> terms(const Tile &tile) const {
+        of_both<Real> sum = {0, 0};
         with_references(m, [&](auto u_of_weights, auto u_of_rest) {
 #pragma unroll
             for (int e = 0; e < Tile::K * Tile::V; e++) {
                 const Real u = u_of_weights(tile.weights.element(e)),
                            v = u_of_rest(tile.rest.element(e));
-                const Real r = fmin(fmax((u - v) - apart, -FAR), FAR), log = mixture.log2_over(r);
-                sum.of_p = fma(power_of_two(u), log, sum.of_p);
-                sum.of_q = fma(power_of_two(v), log - r, sum.of_q);
+                const of_both<Real> log = mixture.logs((u - v) - apart);
+                sum.p = fma(power_of_two(u), log.p, sum.p);
+                sum.q = fma(power_of_two(v), log.q, sum.q);
             }
         });
         return sum;
     }
 
     /* From the sums of all terms. */
-    __device__ double value(const js_sums<double> &terms) const {
-        const double of_q = (1 - mixture.beta) * (terms.of_q / (double)d_of_rest);
-        return (1 / ONS_LOG2_E) * (mixture.beta * mean(terms) + of_q);
+    __device__ double value(const of_both<double> &terms) const {
+        const double of_q = (1 - mixture.beta) * (terms.q / (double)d_of_rest);
+        const double sum = mixture.beta * (terms.p / (double)d) + of_q;
+        return is_finite() ? (1 / ONS_LOG2_E) * sum : arithmetic<double>::nan();
     }
     /* The sum of p log2(p / mixture). */
-    __device__ double mean(const js_sums<double> &terms) const {
-        const bool finite = isfinite(m.weights) && isfinite(m.rest);
-        return finite ? terms.of_p / (double)d : arithmetic<double>::nan();
+    __device__ Real mean(const of_both<double> &terms) const {
+        return is_finite() ? (Real)terms.p / d : arithmetic<Real>::nan();
     }
 
    private:
     template <typename, bool>
     friend class gradient_of_js;
+
+    __device__ bool is_finite() const { return isfinite(m.weights) && isfinite(m.rest); }
 
     const js_mixture &mixture;
     largest_of_two<Real> m;
@@ -183,11 +213,11 @@ class js_of_row {
 template <typename Real, bool QUICK>
 class gradient_of_js {
    public:
-    __device__ gradient_of_js(const js_of_row<Real> &row_, const js_sums<double> &terms, Real by)
+    __device__ gradient_of_js(const js_of_row<Real> &row_, const of_both<double> &terms, Real by)
         : row(row_),
           p(divergence_reference<Real>(row.m.weights).state_of_row(row.m.weights, (double)row.d)),
           slope(by * (Real)row.mixture.beta * arithmetic<Real>::LN2 / (QUICK ? row.d : 1)),
-          less(slope * (Real)row.mean(terms)) {}
+          less(slope * row.mean(terms)) {}
 
     /* Calls store(result), where result(e) is the gradient of element e of a tile. */
     template <typename Tile, typename Store>
