@@ -8,6 +8,8 @@
 #include "statistic/js.cuh"
 #include "team/cluster.cuh"
 
+/* Blocks of JS_THREADS threads that a multiprocessor must hold. Its shared memory holds as many. */
+constexpr int JS_BLOCKS = 6;
 /* The chunks of a thread in a tile: the two rows of a warp's tile have JS_TILE_BYTES. */
 template <typename T>
 constexpr int JS_CHUNKS = JS_TILE_BYTES / (2 * WARP * CHUNK<float> * (int)sizeof(T));

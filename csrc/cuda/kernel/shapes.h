@@ -65,10 +65,7 @@ enum {
     GRADIENT_THREADS = 256, /* most threads of a block with a gradient */
     DIVERGENCE_LANES = 8,   /* of a short row in divergences_in_warp; longer rows have a warp */
     JS_THREADS = 128,       /* most threads of a block in js_divergences */
-    JS_BLOCKS = 6,          /* blocks of so many threads there that fit a multiprocessor */
-    JS_TILE_BYTES = 4096,   /* of both rows, in a tile of a warp there */
-    JS_WARP_TILES = 2,      /* tiles of a warp there, if the row is short */
-    JS_BLOCK_TILES = 8      /* tiles that the shared memory of a block holds there */
+    JS_TILE_BYTES = 4096    /* of both rows, in a tile of a warp there */
 };
 
 /* The rows of a shape in kernels.def, and whether its operations give one value a row. */
