@@ -34,6 +34,7 @@ PAGES = {
     "docs/in-a-training-loop.md": "in-a-training-loop.md",
     "docs/log-probabilities.md": "log-probabilities.md",
     "docs/routers.md": "routers.md",
+    "docs/sampling.md": "sampling.md",
     "docs/rows-over-gpus.md": "rows-over-gpus.md",
     "docs/larger-than-memory.md": "larger-than-memory.md",
     "docs/performance.md": "performance.md",
@@ -54,6 +55,7 @@ API = {
     "Log-probabilities": ["logprob", "LogProb"],
     "Divergences": ["kl_divergence", "kl_divergence_with_grad", "js_divergence", "js_divergence_with_grad"],
     "Routers": ["route", "Route"],
+    "Samplers": ["sample"],
     "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
     "Rows in parts": ["normalizer", "Normalizer"],
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],
@@ -122,6 +124,7 @@ nav:
   - In a training loop: in-a-training-loop.md
   - Log-probabilities: log-probabilities.md
   - Routers: routers.md
+  - Sampling: sampling.md
   - Rows over GPUs: rows-over-gpus.md
   - Larger than memory: larger-than-memory.md
   - Performance: performance.md

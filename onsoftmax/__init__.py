@@ -44,6 +44,7 @@ from ._losses import cross_entropy, cross_entropy_with_grad
 from ._normalizer import Normalizer, normalizer
 from ._plan import Cliff, Cost, Plan
 from ._route import Route, route
+from ._sample import sample
 from ._topk import TopK, TopKWithNormalizer
 from ._torch import compile as _torch_compile
 
@@ -101,6 +102,7 @@ __all__ = [
     "normalizer",
     "plan",
     "route",
+    "sample",
     "set_batch_invariant",
     "set_num_threads",
     "show_config",

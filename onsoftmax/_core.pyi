@@ -1440,6 +1440,33 @@ def route(
     this operator instead.
     """
 
+def sample(
+    logits: Any,
+    axis: int,
+    temperature: Any,
+    top_k: Any,
+    top_p: Any,
+    min_p: Any,
+    seed: Any,
+    offset: Any,
+    joint: bool,
+    logprob: int,
+    valid: bool,
+    where: Any,
+    is_invariant: bool,
+    stream: Any,
+    num_threads: int | None,
+    /,
+) -> Any:
+    """(indices, logprob, valid) for onsoftmax/_sample.py; None for those that are not wanted.
+    logprob: 0 none, 1 unfiltered, 2 filtered. temperature, top_p and min_p are floats, or
+    arrays of float32 or float64. top_k, seed and offset are ints, or arrays of int32 or int64.
+    The arrays come without gaps. They have the shape of the rows, or one element.
+
+    If an operator must take the arrays, such as tensors that require grad, the result is
+    this operator instead.
+    """
+
 def cross_entropy(
     logits: Any,
     target: Any,

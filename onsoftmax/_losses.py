@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     _Array = TypeVar("_Array", bound=HasDLPack)
 
 _REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
+_INDICES = {"target": "the indices of classes", "index": "the indices of elements"}
+# Numbers that a module may hold as a Parameter.
+_OFTEN_LEARNED = ("bias", "temperature")
 
 
 def check_kind(name: str, kind: str, of_ints: bool) -> None:
     """Checks the type of an array besides the logits."""
     if of_ints and not kind.startswith(("int", "uint")):
-        what = "classes" if name == "target" else "elements"
-        raise TypeError(f"{name} has dtype {kind}: expected the indices of {what}, int32 or int64")
+        what = _INDICES.get(name, "integers")
+        raise TypeError(f"{name} has dtype {kind}: expected {what}, int32 or int64")
     if not of_ints and not kind.startswith(("float", "bfloat", "int", "uint")):
         raise TypeError(f"{name} has dtype {kind}: expected real numbers")
 
@@ -72,7 +75,7 @@ def _prepared(name: str, array: Any, wanted: tuple[str, ...]) -> Any:
     if library == "torch":
         if array.requires_grad:
             # A bias is often a Parameter. It does not need detach() where nothing needs a gradient.
-            if name == "weight" or (name == "bias" and sys.modules["torch"].is_grad_enabled()):
+            if name == "weight" or (name in _OFTEN_LEARNED and sys.modules["torch"].is_grad_enabled()):
                 raise RuntimeError(f"{name} requires grad, and no gradient flows to it: pass {name}.detach()")
             array = array.detach()
         if kind not in wanted:

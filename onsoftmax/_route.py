@@ -30,11 +30,17 @@ class Route(NamedTuple):
     """Their indices along the axis."""
 
 
+def check_method(function: str, method: str) -> None:
+    if method not in _METHODS:
+        raise ValueError(
+            f"method is {method!r}: expected 'auto' or 'invariant', since {function} has one method"
+        )
+
+
 def check_names(score: str, method: str) -> None:
     if score not in SCORES:
         raise ValueError(f"score is {score!r}: expected 'softmax', 'sigmoid', 'sqrtsoftplus' or 'none'")
-    if method not in _METHODS:
-        raise ValueError(f"method is {method!r}: expected 'auto' or 'invariant', since route has one method")
+    check_method("route", method)
 
 
 def check_groups(

@@ -34,6 +34,8 @@ NormalizerMethod = Literal["auto", "invariant", "exact"]
 Reduction = Literal["none", "sum", "mean"]
 Side = Literal["p", "q"]
 Score = Literal["softmax", "sigmoid", "sqrtsoftplus", "none"]
+FilterOrder = Literal["top_k_first", "joint"]
+SampleLogprob = Literal["unfiltered", "filtered"]
 ExplainedMethod = Literal["naive", "safe", "online", "fused", "split", "exact"]
 ExplainedOperation = Literal[
     "softmax",

@@ -26,6 +26,7 @@ except ImportError as error:
 from . import _core, _losses
 from ._logprob import LogProb
 from ._route import Route
+from ._sample_arguments import PARAMETERS, logprob_name, wanted
 from ._topk import TopK
 
 try:
@@ -37,6 +38,7 @@ try:
         call_logprob,
         call_loss,
         call_route,
+        call_sample,
         check_tensor,
         index_typed,
         into,
@@ -46,11 +48,12 @@ try:
     )
     from ._torch.linear import LinearCrossEntropyLoss, linear_cross_entropy
     from ._torch.losses import can_be_in_place, in_place
+    from ._torch.samplers import top_k_top_p_sampling_from_logits, vllm_forward_native
 except (ImportError, AttributeError) as error:
     raise ImportError(f"onsoftmax.torch needs torch 2.5 or later: this is {torch.__version__}") from error
 
 if TYPE_CHECKING:
-    from ._types import ArrayLike, Axis, DType, MethodName, Reduction, Score, Side
+    from ._types import ArrayLike, Axis, DType, FilterOrder, MethodName, Reduction, SampleLogprob, Score, Side
 
 __all__ = [
     "CrossEntropyLoss",
@@ -66,6 +69,7 @@ __all__ = [
 ]
 __all__ += ["cross_entropy", "cross_entropy_with_grad", "softmax_backward", "softmax_topk"]
 __all__ += ["js_divergence", "js_divergence_with_grad", "kl_divergence", "kl_divergence_with_grad", "route"]
+__all__ += ["sample", "top_k_top_p_sampling_from_logits", "vllm_forward_native"]
 
 
 def _of_rows(
@@ -445,6 +449,48 @@ def route(
     return Route(*found)
 
 
+def sample(
+    logits: torch.Tensor,
+    /,
+    *,
+    temperature: ArrayLike = 1.0,
+    top_k: ArrayLike = 0,
+    top_p: ArrayLike = 1.0,
+    min_p: ArrayLike = 0.0,
+    seed: ArrayLike,
+    offset: ArrayLike = 0,
+    filter_apply_order: FilterOrder = "top_k_first",
+    return_logprob: bool | SampleLogprob = False,
+    return_valid: bool = False,
+    axis: int = -1,
+    where: ArrayLike | None = None,
+    method: str = "auto",
+    stream: Any = None,
+    num_threads: int | None = None,
+) -> Any:
+    """onsoftmax.sample by the operator torch.ops.onsoftmax.sample."""
+    check_tensor(logits)
+    if return_logprob and logits.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(
+            "logits requires grad, and no gradient flows through the log-probability of sample: pass "
+            "logits.detach(), and take the log-probability of the indices by logprob"
+        )
+    parameters = dict(zip(PARAMETERS, (temperature, top_k, top_p, min_p, seed, offset), strict=True))
+    found = call_sample(
+        logits,
+        parameters,
+        axis,
+        where,
+        stream,
+        num_threads,
+        filter_apply_order=filter_apply_order,
+        return_logprob=logprob_name(return_logprob),
+        return_valid=bool(return_valid),
+        method=method,
+    )
+    return wanted(found, return_logprob, return_valid)
+
+
 class Softmax(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
     """A module like torch.nn.Softmax that calls onsoftmax.softmax. It takes any shape. dim is an int, a tuple
     of ints, or None (all)."""
@@ -541,4 +587,5 @@ OPERATORS = {
     "js_divergence": js_divergence,
     "js_divergence_with_grad": js_divergence_with_grad,
     "route": route,
+    "sample": sample,
 }

@@ -54,7 +54,9 @@ static int join(ons_problem *problem, int begin, int count, int least) {
 
 void ons_coalesce(ons_problem *problem) {
     int outer = problem->dims - problem->reduced_dims;
-    const bool in_order = ons_operations[problem->operation].loss;
+    /* arrays beside the operands have their entries in the order of the rows */
+    const bool in_order =
+        ons_operations[problem->operation].loss || problem->operation == ONS_OPERATION_sample;
     for (int i = 1; i < outer && !in_order; i++)
         for (int k = i; k > 0; k--) {
             const int64_t *stride = problem->operand[ONS_X].stride;

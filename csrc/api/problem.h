@@ -126,7 +126,8 @@ typedef enum {
  * order. Of equal elements the first comes first, NaN is larger than all, and elements that `where`
  * excludes are -inf. y receives their softmax, or its logarithm if `log`, and ONS_INDICES their
  * indices along the row. Both have k elements where x has N, with their own strides. Neither may
- * overlap x. The row has one dimension. A router selects by other rules (route.h).
+ * overlap x. The row has one dimension. A router selects by other rules (route.h), and
+ * so does a sampler (sample.h).
  *
  * A divergence is between the softmax of x and the softmax of ONS_GRADIENT. Its values are in
  * `loss`, and y receives their gradient with respect to x, if loss->gradient. where and scale hold
@@ -155,6 +156,7 @@ typedef struct {
     const struct ons_loss *loss;       /* for a loss: its other operands (loss.h) */
     const struct ons_logprob *logprob; /* for log-probabilities: the same (logprob.h) */
     const struct ons_route *route;     /* for a router: its other operands (route.h) */
+    const struct ons_sample *sample;   /* for a sampler: the same (sample.h) */
 } ons_problem;
 
 /* In the row form, rows are processed one after the other along their elements. In the column form

@@ -52,10 +52,11 @@ ons_status ons_run(const ons_problem *problem, const ons_plan *plan, void *works
     if (!is_sound(problem, plan)) return ONS_E_OPERAND;
     if (problem->device != ONS_CPU) return ons_cuda_run(problem, plan, workspace);
     const ons_float_mode theirs = ons_float_mode_enter();
-    const ons_status status = divergence ? ons_cpu_divergences(problem, plan, run_part)
-                              : problem->operation == ONS_OPERATION_route
-                                  ? ons_cpu_route(problem, plan, run_part)
-                                  : ons_cpu_run(problem, plan);
+    const ons_status status =
+        divergence                                   ? ons_cpu_divergences(problem, plan, run_part)
+        : problem->operation == ONS_OPERATION_route  ? ons_cpu_route(problem, plan, run_part)
+        : problem->operation == ONS_OPERATION_sample ? ons_cpu_sample(problem, plan, run_part)
+                                                     : ons_cpu_run(problem, plan);
     ons_float_mode_leave(theirs);
     return status;
 }

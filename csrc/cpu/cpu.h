@@ -33,6 +33,9 @@ ons_status ons_cpu_divergences(const ons_problem *problem, const ons_plan *plan,
 /* route.c: the router of a mixture of experts (op/route.h). */
 ons_status ons_cpu_route(const ons_problem *problem, const ons_plan *plan, ons_run_part *run_part);
 
+/* sample.c: the sampler of a language model (op/sample.h). */
+ons_status ons_cpu_sample(const ons_problem *problem, const ons_plan *plan, ons_run_part *run_part);
+
 /* digits.c: sum(e^(x - m)) of a pair whose exponentials were computed in `compute`, relative to e^m
  * as that type's arithmetic computes it. So a row of one element has exactly 1, and n equal
  * elements have n. */

@@ -1,6 +1,7 @@
 /* divergence.c - divergences between rows, and their gradients. A thread takes a piece of the rows
- * at a time. It fills its scratch with softmax and log_softmax of both inputs, as the methods of
- * these operations compute them. The terms are then sums and products of these numbers. */
+ * at a time. It fills its scratch with softmax of both inputs, and for kl_divergence with
+ * log_softmax, as the methods of these operations compute them. The terms come from these numbers.
+ */
 #include "cpu.h"
 
 #include <math.h>
@@ -46,58 +47,57 @@ enum { CHAINS = 8 };
     } while (0)
 
 /* A term with p = 0 is 0, whatever its logarithms are. */
-#define FOR_TYPE(T, name, EXPM1, LOG1P)                                                        \
-    static double kl_##name(const void *of_p, const void *of_log_p, const void *of_log_q,      \
-                            int64_t N) {                                                       \
-        const T *p = of_p, *log_p = of_log_p, *log_q = of_log_q;                               \
-        double sum = 0.0;                                                                      \
-        ADD_UP(T, sum, N, TERM_OF_KL);                                                         \
-        return sum;                                                                            \
-    }                                                                                          \
-    /* log(p / r) with r = beta p + (1 - beta) q, from log(p / q). If q is much larger than p, \
-     * q / p would overflow, and log(q / r) is nearly -log(1 - beta). */                       \
-    static T over_mixture_##name(T log_ratio, T beta) {                                        \
-        const T far = 30;                                                                      \
-        if (log_ratio > -far) return -LOG1P((1 - beta) * EXPM1(-log_ratio));                   \
-        return log_ratio - LOG1P(beta * EXPM1(log_ratio));                                     \
-    }                                                                                          \
-    /* Replaces log p by log(p / r). Returns the sum of both kinds of terms, and in of_p_alone \
-     * the sum of p log(p / r). */                                                             \
-    static double js_##name(const void *of_p, void *of_log_p, const void *of_log_q,            \
-                            const void *of_q, double beta, double *of_p_alone, int64_t N) {    \
-        const T *p = of_p, *q = of_q, *log_q = of_log_q;                                       \
-        T *log_p = of_log_p;                                                                   \
-        const bool wide = sizeof(T) == sizeof(double);                                         \
-        double p_sum = 0, p_low = 0, q_sum = 0, q_low = 0;                                     \
-        for (int64_t k = 0; k < N; k++) {                                                      \
-            const T log_ratio = log_p[k] - log_q[k];                                           \
-            log_p[k] = over_mixture_##name(log_ratio, (T)beta);                                \
-            const T q_ratio = over_mixture_##name(-log_ratio, (T)(1 - beta));                  \
-            ons_add_to(&p_sum, &p_low, p[k] == 0 ? 0.0 : (double)(p[k] * log_p[k]), wide);     \
-            ons_add_to(&q_sum, &q_low, q[k] == 0 ? 0.0 : (double)(q[k] * q_ratio), wide);      \
-        }                                                                                      \
-        *of_p_alone = ons_total(p_sum, p_low, wide);                                           \
-        return beta * *of_p_alone + (1 - beta) * ons_total(q_sum, q_low, wide);                \
-    }                                                                                          \
-    /* Replaces `terms`, the logarithms, by by * p * (terms - less - mean). */                 \
-    static void gradient_##name(void *terms, const void *less, const void *of_p, double mean,  \
-                                double by, int64_t N) {                                        \
-        const T *p = of_p, *apart = less;                                                      \
-        T *y = terms;                                                                          \
-        for (int64_t k = 0; k < N; k++) {                                                      \
-            const T term = (apart ? y[k] - apart[k] : y[k]) - (T)mean;                         \
-            y[k] = p[k] == 0 ? 0 : (T)by * (p[k] * term);                                      \
-        }                                                                                      \
-    }                                                                                          \
-    /* Replaces q by by * (q - p). */                                                          \
-    static void difference_##name(void *of_q, const void *of_p, double by, int64_t N) {        \
-        const T *p = of_p;                                                                     \
-        T *q = of_q;                                                                           \
-        for (int64_t k = 0; k < N; k++) q[k] = (T)by * (q[k] - p[k]);                          \
+#define FOR_TYPE(T, name, LOG, LARGEST)                                                          \
+    static double kl_##name(const void *of_p, const void *of_log_p, const void *of_log_q,        \
+                            int64_t N) {                                                         \
+        const T *p = of_p, *log_p = of_log_p, *log_q = of_log_q;                                 \
+        double sum = 0.0;                                                                        \
+        ADD_UP(T, sum, N, TERM_OF_KL);                                                           \
+        return sum;                                                                              \
+    }                                                                                            \
+    /* log(p / r) with r = beta p + (1 - beta) q. The roundings of 1 + x are put back. If q is   \
+     * much larger than p, q / p would overflow. */                                              \
+    static T over_mixture_##name(T p, T q, T beta) {                                             \
+        const T x = (1 - beta) * ((q - p) / p), finite = x > LARGEST ? LARGEST : x,              \
+                sum = 1 + finite;                                                                \
+        return -(LOG(sum) + (finite - (sum - 1)) / sum);                                         \
+    }                                                                                            \
+    /* Writes log(p / r). Returns the sum of both kinds of terms, and in of_p_alone the sum of p \
+     * log(p / r). */                                                                            \
+    static double js_##name(const void *of_p, const void *of_q, double beta, void *over_r,       \
+                            double *of_p_alone, int64_t N) {                                     \
+        const T *p = of_p, *q = of_q;                                                            \
+        T *log_p = over_r;                                                                       \
+        const bool wide = sizeof(T) == sizeof(double);                                           \
+        double p_sum = 0, p_low = 0, q_sum = 0, q_low = 0;                                       \
+        for (int64_t k = 0; k < N; k++) {                                                        \
+            log_p[k] = over_mixture_##name(p[k], q[k], (T)beta);                                 \
+            const T log_q = over_mixture_##name(q[k], p[k], (T)(1 - beta));                      \
+            ons_add_to(&p_sum, &p_low, p[k] == 0 ? 0.0 : (double)(p[k] * log_p[k]), wide);       \
+            ons_add_to(&q_sum, &q_low, q[k] == 0 ? 0.0 : (double)(q[k] * log_q), wide);          \
+        }                                                                                        \
+        *of_p_alone = ons_total(p_sum, p_low, wide);                                             \
+        return beta * *of_p_alone + (1 - beta) * ons_total(q_sum, q_low, wide);                  \
+    }                                                                                            \
+    /* Replaces `terms`, the logarithms, by by * p * (terms - less - mean). */                   \
+    static void gradient_##name(void *terms, const void *less, const void *of_p, double mean,    \
+                                double by, int64_t N) {                                          \
+        const T *p = of_p, *apart = less;                                                        \
+        T *y = terms;                                                                            \
+        for (int64_t k = 0; k < N; k++) {                                                        \
+            const T term = (apart ? y[k] - apart[k] : y[k]) - (T)mean;                           \
+            y[k] = p[k] == 0 ? 0 : (T)by * (p[k] * term);                                        \
+        }                                                                                        \
+    }                                                                                            \
+    /* Replaces q by by * (q - p). */                                                            \
+    static void difference_##name(void *of_q, const void *of_p, double by, int64_t N) {          \
+        const T *p = of_p;                                                                       \
+        T *q = of_q;                                                                             \
+        for (int64_t k = 0; k < N; k++) q[k] = (T)by * (q[k] - p[k]);                            \
     }
 #define TERM_OF_KL(k) (p[k] == 0 ? 0.0 : (double)(p[k] * (log_p[k] - log_q[k])))
-FOR_TYPE(float, f32, expm1f, log1pf)
-FOR_TYPE(double, f64, expm1, log1p)
+FOR_TYPE(float, f32, logf, 0x1p126f)
+FOR_TYPE(double, f64, log, 0x1p1022)
 #define OF_TYPE(wide, name, ...) ((wide) ? name##_f64(__VA_ARGS__) : name##_f32(__VA_ARGS__))
 
 /* ------- A piece of the rows ------- */
@@ -159,9 +159,8 @@ static void finish_row(const divergences *of, int worker, int64_t i, int64_t row
     for (int which = 0; which < ARRAYS; which++)
         at[which] = array_of(of, worker, (array)which) + i * row_bytes(of);
     double of_p = 0.0, by = loss->share * scale_of(of->problem, row);
-    const double value =
-        js ? OF_TYPE(wide, js, at[P], at[LOG_P], at[LOG_Q], at[Q], loss->beta, &of_p, N)
-           : OF_TYPE(wide, kl, at[P], at[LOG_P], at[LOG_Q], N);
+    const double value = js ? OF_TYPE(wide, js, at[P], at[Q], loss->beta, at[LOG_P], &of_p, N)
+                            : OF_TYPE(wide, kl, at[P], at[LOG_P], at[LOG_Q], N);
     ons_set_real(loss, loss->loss, row, value);
     if (!loss->gradient) return;
     if (loss->given) by *= ons_real_at(loss, loss->given, row * loss->given_step);
@@ -185,8 +184,10 @@ static void finish_rows(void *context, int worker, int64_t begin, int64_t end) {
         rows = ons_rows_together(problem, row, end, of->piece);
         if (of->plan->N > 0) {
             fill(of, ONS_OPERATION_softmax, of_p, row, rows, array_of(of, worker, P));
-            fill(of, ONS_OPERATION_log_softmax, of_p, row, rows, array_of(of, worker, LOG_P));
-            fill(of, ONS_OPERATION_log_softmax, of_q, row, rows, array_of(of, worker, LOG_Q));
+            if (!js) {
+                fill(of, ONS_OPERATION_log_softmax, of_p, row, rows, array_of(of, worker, LOG_P));
+                fill(of, ONS_OPERATION_log_softmax, of_q, row, rows, array_of(of, worker, LOG_Q));
+            }
             if (js || (reverse && problem->loss->gradient))
                 fill(of, ONS_OPERATION_softmax, of_q, row, rows, array_of(of, worker, Q));
         }

@@ -2,6 +2,7 @@
  * chunks and blocks of a row depend on N, k, the types and the GPU. For short rows they also depend
  * on the number of rows. That changes no bits, since float32 is added up in any order. */
 #include "../api/route.h"
+#include "../api/sample.h"
 #include "../cuda/topk/shapes.h"
 #include "gpu.h"
 
@@ -11,13 +12,19 @@
 /* Elements of a part of a row in split. Parts are longer if there would be too many. */
 enum { PART = 1 << 14, MAX_PARTS = 256 };
 
+/* Whether kernels that know no scale would need one. */
+static bool has_scale(const ons_sample *sample, int64_t N) {
+    return sample && !ons_sample_takes_all(sample, N) && !ons_sample_knows_no_d(sample, N) &&
+           (sample->temperature.of_rows || ons_sample_scale(sample->temperature.number) != 1);
+}
+
 /* Rows without gaps that need no change, in the arithmetic of their own type. */
 static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *plan) {
     const ons_operand *x = &problem->operand[ONS_X];
     const int last = problem->dims - 1;
     return (x->dtype == ONS_FLOAT64) == (plan->compute == ONS_FLOAT64) && problem->dims <= 2 &&
            !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
-           problem->scale_by == 1.0 &&
+           problem->scale_by == 1.0 && !has_scale(problem->sample, plan->N) &&
            (problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype));
 }
 
@@ -220,6 +227,20 @@ static ons_status shape_route(const gpu_row *row, const ons_problem *problem, on
     return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
+/* The shape of a sampler that lists no tokens. */
+static ons_status shape_sample(const gpu_row *row, const ons_sample *sample, ons_plan *plan) {
+    plan->width = 1;
+    plan->method = ONS_METHOD_online;
+    plan->reason = ons_sample_takes_all(sample, plan->N)
+                       ? "one read, a part of a row for each block"
+                       : "a block reads the row several times";
+    plan->family = ONS_FAMILY_topk_large;
+    plan->threads = PASS_THREADS;
+    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+    return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
+}
+
 static ons_status take(ons_method method, const char *reason, const gpu_row *row, int64_t k,
                        ons_plan *plan) {
     plan->method = method;
@@ -262,7 +283,7 @@ static bool is_for_block(const gpu_row *row, int64_t k, const ons_plan *plan) {
 }
 
 static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
-    const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = problem->k;
+    const int64_t chunk = 16 / ons_dtype_size(plan->compute), k = plan->k;
     gpu_row row = {.chunks = plan->N > 0 ? ceil_div(plan->N, chunk) : 1,
                    .chunk = (int)chunk,
                    .threads_a_lane = 1,
@@ -273,6 +294,7 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
     plan->form = ONS_ROW_FORM;
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
     if (problem->operation == ONS_OPERATION_route) return shape_route(&row, problem, plan);
+    if (problem->sample && k == 0) return shape_sample(&row, problem->sample, plan);
     if (plan->method == ONS_METHOD_fused)
         plan->method = row.chunks <= WARP * WARP_CHUNKS                 ? ONS_METHOD_fused_warp
                        : row.chunks <= TOPK_BLOCK_THREADS * TOPK_CHUNKS ? ONS_METHOD_fused_block
@@ -321,10 +343,19 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     const char *const reason = plan->reason;
     /* `exact` has one kernel of its own (topk/exact.cu), after the kernel that selects */
     if (exact) plan->method = ONS_METHOD_AUTO;
+    const ons_sample *sample = problem->sample;
+    if (sample) { /* d of float64 rows would depend on the number of rows */
+        plan->k = ons_sample_list(sample, plan->N);
+        plan->invariant |= plan->compute == ONS_FLOAT64;
+    }
     const ons_status status = choose(problem, gpu, plan);
     if (exact) plan->method = ONS_METHOD_exact, plan->reason = reason;
     const int64_t chunk = 16 / ons_dtype_size(plan->compute);
     if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+    if (sample)
+        plan->workspace_bytes = ceil_div(plan->workspace_bytes, 16) * 16 +
+                                ons_sample_workspace(sample, plan->rows, plan->N, plan->k,
+                                                     ons_dtype_size(plan->compute));
     plan->on_chip_bytes = min_of(plan->tile, ceil_div(max_of(plan->N, 1), chunk) * chunk) *
                           ons_dtype_size(plan->compute);
     return status;

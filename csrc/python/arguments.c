@@ -198,7 +198,8 @@ int ons_take_method(PyObject *object, ons_device device, ons_operation operation
 
 /* Whether plan() and methods() know the operation. Losses and routers take other arguments. */
 static bool is_planned(int operation) {
-    return !ons_operations[operation].loss && operation != ONS_OPERATION_route;
+    return !ons_operations[operation].loss && operation != ONS_OPERATION_route &&
+           operation != ONS_OPERATION_sample;
 }
 
 int ons_take_operation(PyObject *object, ons_operation *operation) {

@@ -127,6 +127,10 @@ extern const char ons_loss_doc[], ons_loss_gradient_doc[], ons_multiply_doc[];
 PyObject *ons_logprob_call(PyObject *self, PyObject *args);
 PyObject *ons_logprob_gradient_call(PyObject *self, PyObject *args);
 extern const char ons_logprob_doc[], ons_logprob_gradient_doc[];
+/* sample.c */
+PyObject *ons_sample_call(PyObject *self, PyObject *args);
+extern const char ons_sample_doc[];
+
 /* route.c */
 PyObject *ons_route_call(PyObject *self, PyObject *args);
 extern const char ons_route_doc[];

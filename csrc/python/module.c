@@ -172,6 +172,7 @@ static PyMethodDef functions[] = {
     {"multiply", ons_multiply_call, METH_VARARGS, ons_multiply_doc},
     {"divergence", ons_divergence_call, METH_VARARGS, ons_divergence_doc},
     {"route", ons_route_call, METH_VARARGS, ons_route_doc},
+    {"sample", ons_sample_call, METH_VARARGS, ons_sample_doc},
     {"logprob", ons_logprob_call, METH_VARARGS, ons_logprob_doc},
     {"logprob_backward", ons_logprob_gradient_call, METH_VARARGS, ons_logprob_gradient_doc},
     {"methods", ons_list_methods, METH_O, methods_doc},

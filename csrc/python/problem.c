@@ -209,6 +209,7 @@ int ons_make_problem(ons_operation operation, const ons_view operand[ONS_OPERAND
     problem->log = false;
     problem->sorted = true;
     problem->sums = false;
+    problem->sample = NULL;
     problem->exact_states =
         operand[ONS_STATISTIC].owner && ons_are_exact_states(&operand[ONS_STATISTIC]);
     problem->compute = ONS_FLOAT16;

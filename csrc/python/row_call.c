@@ -78,20 +78,25 @@ ons_view *ons_take_operand(ons_row_call *call, const char *name, PyObject *objec
     return ons_take(&call->caller, object, role, view, &library) < 0 ? NULL : view;
 }
 
-ons_view *ons_take_indices(ons_row_call *call, const char *name, PyObject *object, bool several) {
+/* An array of int32 or int64, of any shape. */
+static ons_view *take_integers(ons_row_call *call, const char *name, PyObject *object) {
     ons_library library;
-    ons_view *view = new_entry(call, name, false), wanted = call->rows;
+    ons_view *view = new_entry(call, name, false);
     if (PyArray_Check(object)) {
         PyArrayObject *array = (PyArrayObject *)object;
         ons_view_new_numpy(array, PyArray_ITEMSIZE(array) == 4 ? ONS_INT32 : ONS_INT64, view);
     } else if (ons_take(&call->caller, object, ONS_INDICES, view, &library) < 0) {
         return NULL;
     }
-    if (view->dtype != ONS_INT32 && view->dtype != ONS_INT64) {
-        PyErr_Format(PyExc_TypeError, "%s has dtype %s: expected int32 or int64", name,
-                     ons_dtype_name(view->dtype));
-        return NULL;
-    }
+    if (view->dtype == ONS_INT32 || view->dtype == ONS_INT64) return view;
+    PyErr_Format(PyExc_TypeError, "%s has dtype %s: expected int32 or int64", name,
+                 ons_dtype_name(view->dtype));
+    return NULL;
+}
+
+ons_view *ons_take_indices(ons_row_call *call, const char *name, PyObject *object, bool several) {
+    ons_view *view = take_integers(call, name, object), wanted = call->rows;
+    if (!view) return NULL;
     if (several && view->ndim == wanted.ndim + 1) {
         wanted.shape[wanted.ndim] = view->shape[wanted.ndim];
         wanted.ndim++;
@@ -99,18 +104,40 @@ ons_view *ons_take_indices(ons_row_call *call, const char *name, PyObject *objec
     return ons_check_shape(name, view, &wanted) < 0 || check_no_gaps(name, view) < 0 ? NULL : view;
 }
 
-ons_view *ons_take_real(ons_row_call *call, const char *name, PyObject *object,
-                        const ons_view *like, bool one) {
+/* An array of a floating type, of any shape. */
+static ons_view *take_reals(ons_row_call *call, const char *name, PyObject *object) {
     ons_library library;
     ons_view *view = new_entry(call, name, false);
     if (object == Py_None) return view;
-    if (ons_take(&call->caller, object, ONS_X, view, &library) < 0) return NULL;
+    return ons_take(&call->caller, object, ONS_X, view, &library) < 0 ? NULL : view;
+}
+
+ons_view *ons_take_real(ons_row_call *call, const char *name, PyObject *object,
+                        const ons_view *like, bool one) {
+    ons_view *view = take_reals(call, name, object);
+    if (!view || object == Py_None) return view;
     if (view->dtype != call->real) {
         PyErr_Format(PyExc_TypeError, "%s has dtype %s: expected %s", name,
                      ons_dtype_name(view->dtype), ons_dtype_name(call->real));
         return NULL;
     }
     if (!(one && view->ndim == 0) && ons_check_shape(name, view, like) < 0) return NULL;
+    return check_no_gaps(name, view) < 0 ? NULL : view;
+}
+
+ons_view *ons_take_row_numbers(ons_row_call *call, const char *name, PyObject *object,
+                               bool integers, int64_t *step) {
+    ons_view *view = integers ? take_integers(call, name, object) : take_reals(call, name, object);
+    if (!view) return NULL;
+    if (!integers && view->dtype != ONS_FLOAT32 && view->dtype != ONS_FLOAT64) {
+        PyErr_Format(PyExc_TypeError, "%s has dtype %s: expected float32 or float64", name,
+                     ons_dtype_name(view->dtype));
+        return NULL;
+    }
+    int64_t count = 1;
+    for (int i = 0; i < view->ndim; i++) count *= view->shape[i];
+    *step = count != 1;
+    if (count != 1 && ons_check_shape(name, view, &call->rows) < 0) return NULL;
     return check_no_gaps(name, view) < 0 ? NULL : view;
 }
 

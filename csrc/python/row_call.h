@@ -1,5 +1,6 @@
 /* row_call.h - shared by the calls on rows of logits that take and give arrays with entries for
- * each row: losses and log-probabilities. These arrays have no gaps and are of their final type. */
+ * each row: losses, log-probabilities, routers and samplers. These arrays have no gaps and are of
+ * their final type. */
 #ifndef ONS_PYTHON_ROW_CALL_H
 #define ONS_PYTHON_ROW_CALL_H
 
@@ -51,6 +52,9 @@ ons_view *ons_take_indices(ons_row_call *call, const char *name, PyObject *objec
 /* A real array of the shape of `like`. `one`: or of one number. */
 ons_view *ons_take_real(ons_row_call *call, const char *name, PyObject *object,
                         const ons_view *like, bool one);
+/* Numbers of float32 or float64, or integers: one a row (step 1), or one for all rows (step 0). */
+ons_view *ons_take_row_numbers(ons_row_call *call, const char *name, PyObject *object,
+                               bool integers, int64_t *step);
 /* The same of doubles, for any logits. */
 ons_view *ons_take_doubles(ons_row_call *call, const char *name, PyObject *object,
                            const ons_view *like);

@@ -168,6 +168,7 @@ PyObject *ons_hold_managed(dlpack_managed_versioned *managed);
 bool ons_has_no_memory(const dlpack_tensor *tensor);
 /* The role of a new array of that type. */
 static inline ons_role ons_role_of_result(ons_dtype dtype) {
+    if (dtype == ONS_BOOL) return ONS_WHERE;
     return dtype == ONS_INT32 || dtype == ONS_INT64 ? ONS_INDICES : ONS_Y;
 }
 /* Fills in everything but owner, held, stream and readonly. */

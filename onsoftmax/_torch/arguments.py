@@ -10,6 +10,7 @@ import torch
 from .._libraries.kinds import dtype_name, index_dtype_name
 from .._libraries.torch import refuse_nested
 from .._libraries.values import plain_axes
+from .._sample_arguments import number_of
 from .calls import CALLS
 
 if TYPE_CHECKING:
@@ -179,6 +180,30 @@ def call_route(
     ]
     terms |= _shared(stream, num_threads)
     return CALLS["route"](logits, symbolic_int(k), operator.index(axis), *given, **terms)
+
+
+def call_sample(
+    logits: Any,
+    parameters: dict[str, Any],
+    axis: int,
+    where: Any,
+    stream: Any,
+    num_threads: int | None,
+    **terms: Any,
+) -> Any:
+    """Calls the operator sample."""
+    check_tensor(logits)
+    given: list[torch.Tensor | None] = []
+    for name, value in parameters.items():
+        number = number_of(name, value)
+        if number is None:
+            given.append(as_tensor(name, value, logits))
+        else:
+            given.append(None)
+            terms[f"{name}_of_all"] = number
+    given.append(None if where is None else as_tensor("where", where, logits))
+    terms |= _shared(stream, num_threads)
+    return CALLS["sample"](logits, operator.index(axis), *given, **terms)
 
 
 def typed(dtype: Any) -> dict[str, torch.dtype]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -174,6 +175,7 @@ _RULES |= {
     "logprob": _vmap_of_logprob,
     "logprob_backward": _vmap_of_logprob_backward,
     "route": _vmap_of_route,
+    "sample": partial(_one_by_one, torch.ops.onsoftmax.sample.default),  # each call counts its own rows
 }
 _RULES |= {name: _vmap_of_divergence(name) for name in IMPLEMENTATIONS if takes_scale(name)}
 
@@ -222,7 +224,9 @@ _NO_GRADIENT = {
     "scale": "multiply the array by it first, without scale=",
     "weight": "pass weight.detach()",
     "bias": "pass bias.detach()",
+    "temperature": "pass temperature.detach()",
 }
+_FACTORS = {"route": "bias", "sample": "temperature"}
 
 
 class _Differentiable:
@@ -230,7 +234,7 @@ class _Differentiable:
 
     def __init__(self, name: str) -> None:
         self.name, self.operator = name, getattr(torch.ops.onsoftmax, name).default
-        self.factor = "scale" if takes_scale(name) else "bias" if name == "route" else "weight"
+        self.factor = "scale" if takes_scale(name) else _FACTORS.get(name, "weight")
         self.place = arrays_of(name) + (2 if self.factor == "scale" else 1)
         self.widens = name in _WIDENED
         self.run, on_memory, below = self._runner(), implementation(name), self.below

@@ -29,7 +29,15 @@ def _tell(tracer: ModuleType) -> None:
     except (ImportError, RuntimeError):  # a call that needs them says why
         return
     # Outside of graphs they call the core.
-    for module in ("_losses", "_logprob", "_divergences", "_route", "_torch.linear", "_torch.chunks"):
+    for module in (
+        "_losses",
+        "_logprob",
+        "_divergences",
+        "_route",
+        "_sample",
+        "_torch.linear",
+        "_torch.chunks",
+    ):
         tracer.trace_rules.add(f"onsoftmax.{module}")
     for module, name in (("linear", "outside_of_graphs"), ("chunks", "times")):
         owner = importlib.import_module(f"onsoftmax._torch.{module}")

@@ -15,6 +15,8 @@ from .._divergences import check_divergence
 from .._libraries.kinds import index_dtype_name
 from .._losses import check_kind, check_terms
 from .._route import check_groups, check_names
+from .._sample_arguments import INTEGERS, PARAMETERS, logprob_name
+from .._sample_arguments import check_names as check_sample_names
 
 
 def axes_from_end(axes: Sequence[int], ndim: int) -> list[int]:
@@ -320,6 +322,37 @@ def _of_route(
     return logits.new_empty(shape, dtype=real), logits.new_empty(shape, dtype=index_dtype or torch.int64)
 
 
+def _of_sample(
+    logits: Tensor,
+    axis: int,
+    *given: Tensor | None,
+    filter_apply_order: str = "top_k_first",
+    return_logprob: str | None = None,
+    return_valid: bool = False,
+    method: str = "auto",
+    **_: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    check_sample_names(filter_apply_order, method)
+    logprob_name(return_logprob or False)
+    place = axis_of_rows(axis, logits.ndim) % logits.ndim
+    rows = [*logits.shape[:place], *logits.shape[place + 1 :]]
+    if _holds(logits.shape[place] == 0):
+        raise ValueError("logits has rows of length 0: expected at least 1")
+    _check(logits, [axis], given[len(PARAMETERS) :])
+    for name, array in zip(PARAMETERS, given, strict=False):
+        if array is not None:
+            check_kind(name, _name_of(array), name in INTEGERS)
+            _check_devices(logits, **{name: array})
+            if not _holds(prod(array.shape) == 1):
+                _check_shape(name, array, rows)
+    real = torch.float64 if _float_type(logits, None) == torch.float64 else torch.float32
+    return (
+        logits.new_empty(rows, dtype=torch.int64),
+        logits.new_empty(rows if return_logprob else [0], dtype=real if return_logprob else torch.float32),
+        logits.new_empty(rows if return_valid else [0], dtype=torch.bool),
+    )
+
+
 FAKES: dict[str, Callable[..., Any]] = {
     "softmax": _of_rows,
     "log_softmax": _of_rows,
@@ -333,6 +366,7 @@ FAKES: dict[str, Callable[..., Any]] = {
     "logprob": _of_logprob,
     "logprob_backward": _of_logprob_backward,
     "route": _of_route,
+    "sample": _of_sample,
 }
 for _kind in ("kl", "js"):
     FAKES |= {

@@ -83,6 +83,10 @@ def _none(arrays: Any, result: Any) -> Any:
     FOR_GRADIENT.refuse()
 
 
+def _nothing(arrays: Any, result: Any) -> Any:
+    return ()
+
+
 def _of_rows(name: str) -> Callable[..., Any]:
     def backward(call: Call, grad: Tensor) -> Any:
         return call.again(name, grad, *call.arrays, dtype=call.dtype), *call.nones
@@ -332,6 +336,7 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "logprob": (_arrays_and_moments, _of_logprob),
     "logprob_backward": (_arrays, _of_logprob_gradient),
     "route": (_array_and_indices, _of_route),
+    "sample": (_nothing, _none),
 }
 for _kind in ("kl", "js"):
     GRADIENTS |= {
@@ -340,4 +345,4 @@ for _kind in ("kl", "js"):
         f"{_kind}_divergence_backward": (_arrays, _of_divergence_gradient(_kind)),
     }
 # The number of results that gradients flow through: the first ones. 1 for all other operators.
-DIFFERENTIABLE = {"logprob": 3}
+DIFFERENTIABLE = {"logprob": 3, "sample": 0}

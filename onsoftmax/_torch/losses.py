@@ -1,5 +1,5 @@
-"""The losses, logprob, the divergences and route: what their operators run. Also the step that writes a
-gradient over the logits."""
+"""The losses, logprob, the divergences, route and sample: what their operators run. Also the step that writes
+a gradient over the logits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from .._divergences import BETA, divergence
 from .._libraries.torch import in_mode, is_plain, is_watched
 from .._losses import _prepared, _Terms
 from .._route import routed
+from .._sample import sampled
+from .._sample_arguments import DEFAULTS, PARAMETERS
 
 _DEFAULTS = {"ignore_index": -100, "label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"}
 
@@ -139,6 +141,27 @@ def _route(
     return found if isinstance(found, tuple) else NotImplemented
 
 
+def _sample(
+    logits: Tensor, axis: int, *given: Tensor | None, return_logprob: Any = None, **terms: Any
+) -> Any:
+    """What is not wanted is an empty tensor."""
+    of_rows = (*given, *(None,) * len(PARAMETERS))[: len(PARAMETERS)]
+    parameters: dict[str, Any] = {}
+    for name, tensor in zip(PARAMETERS, of_rows, strict=True):
+        number = terms.pop(f"{name}_of_all", DEFAULTS[name])
+        parameters[name] = number if tensor is None else tensor
+    terms["where"] = (*given[len(PARAMETERS) :], None)[0]
+    found = sampled(logits, parameters, axis=axis, return_logprob=return_logprob or False, **terms)
+    if not isinstance(found, tuple):
+        return NotImplemented
+    indices, logprob, valid = found
+    return (
+        indices,
+        logits.new_empty(0, dtype=torch.float32) if logprob is None else logprob,
+        logits.new_empty(0, dtype=torch.bool) if valid is None else valid,
+    )
+
+
 # The operators on plain tensors that need no gradient. NotImplemented for other tensors.
 IMPLEMENTATIONS = {
     "cross_entropy": _of_plain(_loss),
@@ -153,6 +176,7 @@ IMPLEMENTATIONS = {
     "js_divergence_with_grad": _of_plain(partial(_divergence_with_grad, beta=BETA)),
     "js_divergence_backward": _of_plain(partial(_divergence_backward, beta=BETA)),
     "route": _of_plain(_route),
+    "sample": _of_plain(_sample),
 }
 
 

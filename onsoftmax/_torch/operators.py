@@ -2,9 +2,10 @@
 
 An operator takes the arguments of the function with its name, with two differences. The axes are a list.
 The scale is a tensor, `scale`, or a number, `scale_by`. `scale_by` is a Scalar, None by default, so that
-torch.compile need not look at its value. The losses, logprob, the divergences and route have one axis, and
-losses.py has what they run. gradients.py has the derivatives of the operators. fakes.py has their results
-without values. calls.py has the calls by autograd and the transforms.
+torch.compile need not look at its value. The parameters of sample are tensors too, or numbers whose names
+end with `_of_all`. The losses, logprob, the divergences, route and sample have one axis, and losses.py has
+what they run. gradients.py has the derivatives of the operators. fakes.py has their results without values.
+calls.py has the calls by autograd and the transforms.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
 from .._libraries.torch import in_mode
+from .._sample_arguments import DEFAULTS, INTEGERS, PARAMETERS
 from .fakes import FAKES
 from .losses import IMPLEMENTATIONS, factor
 
@@ -47,6 +49,14 @@ _BETA = "Scalar beta=0.5"
 _GIVEN = "Tensor moments, Tensor? grad_logprob, Tensor? grad_entropy, Tensor? grad_lse"
 _GROUPS = "str score='softmax', SymInt groups=1, SymInt? top_groups=None"
 _OF_CHOSEN = "bool renormalize=True, Scalar scale=1.0, ScalarType? index_dtype=None, str method='auto'"
+_OF_EACH_ROW = ", ".join(f"Tensor? {name}=None" for name in PARAMETERS)
+_OF_ALL_ROWS = ", ".join(
+    f"{'SymInt' if name in INTEGERS else 'Scalar'} {name}_of_all={DEFAULTS[name]}" for name in PARAMETERS
+)
+_OF_TOKENS = (
+    "str filter_apply_order='top_k_first', str? return_logprob=None, bool return_valid=False, "
+    "str method='auto'"
+)
 _SCHEMAS = {
     "softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
     "log_softmax": f"(Tensor x, int[] axes, {_TENSORS}, *, {_OF_ROWS}) -> Tensor",
@@ -68,6 +78,10 @@ _SCHEMAS = {
     "route": (
         "(Tensor logits, SymInt k, int axis, Tensor? bias=None, Tensor? where=None, *, "
         f"{_GROUPS}, {_OF_CHOSEN}, {_THREADS}) -> (Tensor, Tensor)"
+    ),
+    "sample": (
+        f"(Tensor logits, int axis, {_OF_EACH_ROW}, Tensor? where=None, *, {_OF_ALL_ROWS}, {_OF_TOKENS}, "
+        f"{_THREADS}) -> (Tensor, Tensor, Tensor)"
     ),
 }
 NAMES = tuple(_SCHEMAS)

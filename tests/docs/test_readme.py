@@ -27,6 +27,7 @@ PAGES = [
             "in-a-training-loop",
             "log-probabilities",
             "routers",
+            "sampling",
             "rows-over-gpus",
             "larger-than-memory",
             "building",

@@ -23,7 +23,7 @@ def on_host(found: Any) -> Any:
 def check_on_gpu(logits: Any, k: int, terms: dict[str, Any], given: Any = None) -> None:
     moved = {name: on_gpu(a) if isinstance(a, np.ndarray) else a for name, a in terms.items()}
     found = ons.route(on_gpu(logits) if given is None else given, k, **moved)
-    check_route(logits, k, on_host(found), **terms)
+    check_route(logits, k, on_host(found), flushes=True, **terms)
 
 
 @pytest.mark.parametrize("first", range(0, 600, 100))

@@ -1,12 +1,12 @@
-"""Runs other libraries' own tests of losses on ours.
+"""Runs other libraries' own tests of losses and of sampling on ours.
 
 python tests/support/peer_shims.py PEER CHECKOUT [pytest's arguments]
 python tests/support/peer_shims.py PEER
 
-PEER is liger, quack, transformer-engine or flash-attention. The first form runs the peer's test files from a
-checkout. Stand-ins for the peer's modules call onsoftmax. UNWANTED says which tests do not run, and why.
-Without a GPU, the tests run on the CPU, from a copy with "cpu" in place of "cuda". The second form prints the
-files that the checkout needs."""
+PEER is liger, quack, transformer-engine, flash-attention, flashinfer or vllm. The first form runs the peer's
+test files from a checkout. Stand-ins for the peer's modules call onsoftmax. UNWANTED says which tests do not
+run, and why. Without a GPU, the tests run on the CPU, from a copy with "cpu" in place of "cuda". The second
+form prints the files that the checkout needs."""
 
 import __future__
 
@@ -26,7 +26,7 @@ import pytest
 import torch
 
 import onsoftmax as ons
-from onsoftmax.torch import CrossEntropyLoss, linear_cross_entropy
+from onsoftmax.torch import CrossEntropyLoss, linear_cross_entropy, vllm_forward_native
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -181,6 +181,59 @@ def flash_cross_entropy(
     return (loss, z_loss_of(lse, target != -100, lse_square_scale)) if return_z_loss else loss
 
 
+def flashinfer_from_logits(
+    logits,
+    *,
+    indices=None,
+    generator=None,
+    seed=None,
+    offset=0,
+    return_valid=False,
+    **filters,
+):
+    """FlashInfer's token of a row that is not valid is 0. Its tokens have the type of `indices`, the rows to
+    draw from."""
+    if seed is None:
+        device = generator.device if generator else "cpu"
+        seed = int(torch.randint(2**62, (), generator=generator, device=device))
+    if indices is not None:
+        logits = logits.expand(len(indices), -1) if len(logits) == 1 else logits[indices]
+    tokens, valid = ons.sample(logits, seed=seed, offset=offset, return_valid=True, **filters)
+    tokens = tokens.clip(0).to(torch.int32 if indices is None else indices.dtype)
+    return (tokens, valid) if return_valid else tokens
+
+
+def flashinfer_from_probs(probs, **terms):
+    """float64 has other logarithms for any two float32 numbers."""
+    return flashinfer_from_logits(probs.double().log(), **terms)
+
+
+def flashinfer_sampling():
+    """The functions of flashinfer.sampling. Filters come by position."""
+
+    def of(function, *names):
+        return lambda x, *filters, **terms: function(x, **dict(zip(names, filters, strict=False)), **terms)
+
+    def softmax(logits, temperature):
+        is_array = isinstance(temperature, torch.Tensor)
+        return ons.softmax(logits, scale=1 / (temperature[:, None] if is_array else temperature))
+
+    return SimpleNamespace(
+        softmax=softmax,
+        sampling_from_logits=flashinfer_from_logits,
+        sampling_from_probs=flashinfer_from_probs,
+        top_p_sampling_from_probs=of(flashinfer_from_probs, "top_p"),
+        top_k_sampling_from_probs=of(flashinfer_from_probs, "top_k"),
+        min_p_sampling_from_probs=of(flashinfer_from_probs, "min_p"),
+        top_k_top_p_sampling_from_probs=of(flashinfer_from_probs, "top_k", "top_p"),
+        top_k_top_p_sampling_from_logits=of(flashinfer_from_logits, "top_k", "top_p"),
+    )
+
+
+def vllm_sample(logits, k, p, generators):
+    return vllm_forward_native(None, logits, generators, k, p)[0]
+
+
 # ---------------------------------------------------------------- the peers' modules
 
 # The stand-in of a module takes the terms first, and then the tensors: it is partial(partial, function).
@@ -254,11 +307,43 @@ def modules_of_flash(checkout):
     return {"flash_attn.losses.cross_entropy": {"CrossEntropyLoss": partial(partial, flash_cross_entropy)}}
 
 
+def modules_of_flashinfer(checkout):
+    return {"flashinfer": {"sampling": flashinfer_sampling()}}
+
+
+def modules_of_vllm(checkout):
+    native = taken(
+        checkout / "vllm/v1/sample/ops/topk_topp_sampler.py", "apply_top_k_top_p_pytorch", "random_sample",
+        "empty_exponential_noise_like", "sample_with_exponential_noise", torch=torch,
+    )  # fmt: skip
+    native |= {"apply_top_k_top_p": native["apply_top_k_top_p_pytorch"], "flashinfer_sample": vllm_sample}
+    platform = SimpleNamespace(
+        device_type=DEVICE,
+        is_cuda=lambda: True,
+        is_rocm=lambda: False,
+        get_device_capability=lambda: (9, 0),
+        num_compute_units=lambda device: 100,
+    )
+    backend = SimpleNamespace(supports_compute_capability=lambda capability: True)
+    return {
+        "flashinfer": {},
+        "tests.utils": {"large_gpu_mark": lambda min_gb: lambda test: test},
+        "vllm.platforms": {"current_platform": platform},
+        "vllm.triton_utils": {"HAS_TRITON": False},
+        "vllm.utils.torch_utils": {"set_random_seed": torch.manual_seed},
+        "vllm.v1.attention.backends.flashinfer": {"FlashInferBackend": backend},
+        "vllm.v1.sample.ops.topk_topp_sampler": native,
+        "vllm.v1.sample.sampler": {"Sampler": None},
+    }
+
+
 MODULES = {
     "liger": modules_of_liger,
     "quack": modules_of_quack,
     "transformer-engine": modules_of_transformer_engine,
     "flash-attention": modules_of_flash,
+    "flashinfer": modules_of_flashinfer,
+    "vllm": modules_of_vllm,
 }
 FILES = {
     "liger": [
@@ -272,12 +357,16 @@ FILES = {
     "quack": ["tests/test_cross_entropy.py", "tests/test_linear_cross_entropy.py"],
     "transformer-engine": ["tests/pytorch/test_parallel_cross_entropy.py"],
     "flash-attention": ["tests/losses/test_cross_entropy.py"],
+    "flashinfer": ["tests/utils/test_sampling.py"],
+    "vllm": ["tests/v1/sample/test_topk_topp_sampler.py"],
 }
 HELPERS = {  # the shim takes functions from these files
     "liger": ["test/utils.py"],
     "quack": ["quack/linear_cross_entropy.py"],
     "transformer-engine": ["tests/pytorch/utils.py"],
     "flash-attention": [],
+    "flashinfer": [],
+    "vllm": ["vllm/v1/sample/ops/topk_topp_sampler.py"],
 }
 
 # ---------------------------------------------------------------- the tests that do not run
@@ -321,6 +410,27 @@ UNWANTED = {
         "the logsumexp is given": lambda name, p: p["precompute_lse"],
         "a scale of the logits": lambda name, p: p["logit_scale"] != 1,
     },
+    "flashinfer": {
+        "all probabilities after a filter": lambda name, p: (
+            any(part in name for part in ("renorm", "mask_logits", "check_tensor_param"))
+            or name.endswith(("top_p_sampling_freq", "top_k_sampling_freq"))
+        ),
+        "drafts of speculative decoding": lambda name, p: name.endswith("chain_speculative_sampling"),
+        "the words of errors": lambda name, p: name.endswith("tensor_validation_min_p"),
+        "logits and their softmax have the same token of many": lambda name, p: (
+            name.endswith("joint_sampling_from_logits") and p["vocab_size"] > 111
+        ),
+        "5000000 draws from long rows": lambda name, p: name.endswith("freq") and p["vocab_size"] > 111,
+        "long rows on the CPU": lambda name, p: DEVICE == "cpu" and p["vocab_size"] > 111,
+    },
+    "vllm": {
+        "vLLM's choice between samplers": lambda name, p: any(
+            part in name for part in ("_fp64_", "rocm", "fallback")
+        ),
+        "all logits after a filter": lambda name, p: (
+            not name.endswith(("handles_pathological_logits", "matches_theoretical"))
+        ),
+    },
 }
 
 
@@ -361,13 +471,15 @@ def run(peer, checkout, *arguments):
         vars(sys.modules[name]).update(members)
     if DEVICE == "cpu":  # the tests ask for the GPU's architecture, and wait for the GPU
         torch.cuda.get_device_capability = lambda *device: (9, 0)
-        torch.cuda.synchronize = lambda: None
+        torch.cuda.synchronize = torch.accelerator.synchronize = lambda: None
+        torch.accelerator.current_device_index = lambda: 0
         torch.nn.functional.cross_entropy = exact_cross_entropy
     with tempfile.TemporaryDirectory() as folder:
         for name in FILES[peer]:
             copy = Path(folder, name)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text((checkout / name).read_text().replace('"cuda"', f'"{DEVICE}"'))
+            text = (checkout / name).read_text()
+            copy.write_text(text.replace('"cuda"', f'"{DEVICE}"').replace('"cuda:0"', f'"{DEVICE}"'))
         sys.path.insert(0, folder)
         Path(folder, "pytest.ini").write_text("[pytest]\n")
         options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir", folder]

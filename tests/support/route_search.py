@@ -9,13 +9,10 @@ number of rows, how many of them exchanged experts with nearly equal keys, and e
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
 from typing import Any
 
-import numpy as np
+import random_search
 from route_checks import check_route, random_case
 
 import onsoftmax as ons
@@ -23,42 +20,17 @@ import onsoftmax as ons
 ROWS_A_CASE = 500
 
 
-def routed(logits: Any, k: int, terms: dict[str, Any], device: str) -> Any:
-    if device == "cpu":
-        return ons.route(logits, k, **terms)
-    import torch
-
-    def moved(value: Any) -> Any:
-        return torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
-
-    found = ons.route(moved(logits), k, **{name: moved(value) for name, value in terms.items()})
-    return tuple(array.cpu().numpy() for array in found)
-
-
 def search(rows: int, seed: int, device: str) -> dict[str, Any]:
-    begun, done, swapped, wrong, cases = time.monotonic(), 0, 0, [], 0
-    while done < rows:
-        logits, k, terms = random_case(seed + cases, ROWS_A_CASE)
+    def check(seed: int) -> tuple[int, int, str]:
+        logits, k, terms = random_case(seed, ROWS_A_CASE)
+        found = random_search.called(ons.route, device, (logits, k), terms)
         try:
-            swapped += check_route(logits, k, routed(logits, k, terms, device), **terms)
+            return len(logits), check_route(logits, k, found, flushes=device != "cpu", **terms), ""
         except AssertionError as error:
-            wrong.append(f"seed {seed + cases}: {logits.dtype} {logits.shape} k={k} {terms}: {error}")
-        done, cases = done + len(logits), cases + 1
-    seconds = round(time.monotonic() - begun)
-    return {"rows": done, "cases": cases, "seconds": seconds, "swapped": swapped, "wrong": wrong}
+            return len(logits), 0, f"seed {seed}: {logits.dtype} {logits.shape} k={k} {terms}: {error}"
 
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=10**6)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    found = search(**vars(parser.parse_args(arguments)))
-    print(json.dumps(found, indent=1))
-    return 1 if found["wrong"] else 0
+    return random_search.search(check, rows, seed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(random_search.main(__doc__, search, 10**6))

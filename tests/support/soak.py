@@ -33,6 +33,7 @@ import numpy as np
 import oracle
 import random_cases
 import route_checks
+import sample_checks
 from random_cases import (
     INPUT_DTYPES,
     LENGTHS,
@@ -200,6 +201,15 @@ def routes(seed, operation):
     return None
 
 
+def samples(seed, operation):
+    logits, terms = sample_checks.random_case(seed)
+    try:
+        sample_checks.check_sample(logits, ons.sample(logits, **terms), **terms)
+    except AssertionError as error:
+        return f"sample {logits.dtype} {logits.shape} {terms}: {error}"
+    return None
+
+
 CASES = {
     "softmax": lambda seed, _: random_cases.is_wrong(seed),
     "log_softmax": logarithms,
@@ -213,6 +223,7 @@ CASES = {
     "kl_divergence": divergences,
     "js_divergence": divergences,
     "route": routes,
+    "sample": samples,
 }
 
 
@@ -255,6 +266,7 @@ def without_memory(seed):
         lambda: ons.kl_divergence_with_grad(x, x),
         lambda: ons.js_divergence(x, x, where=x > 0),
         lambda: ons.route(x, 3, groups=4, top_groups=2),
+        lambda: ons.sample(x, temperature=x[:, 0] ** 2, top_p=0.5, seed=0, return_valid=True),
         lambda: ons.plan(x),
     ]
     call = rng.choice(calls)

@@ -667,6 +667,39 @@ def check_topk():
     refused(ValueError, "k is 6", ons.softmax_topk, Interface(X), 6)
 
 
+def check_sample():
+    """Parameters on the GPU, and all results. Streams wait for the parameters."""
+    numbers = {
+        "temperature": np.linspace(0, 2, 12).reshape(3, 4),
+        "top_k": np.arange(12, dtype=np.int32).reshape(3, 4),
+        "min_p": np.array([0.01], np.float32),
+        "seed": np.arange(12).reshape(3, 4),
+        "offset": np.array(7),
+    }
+    terms = {"top_p": 0.9, "return_logprob": True, "return_valid": True}
+    expected = ons.sample(X, **numbers, **terms)
+    live = asked("live").value
+    for kind in (Interface, Producer):
+        found = ons.sample(kind(X), **{name: kind(each) for name, each in numbers.items()}, **terms)
+        assert [each.dtype for each in map(shown, found)] == [np.int64, np.float32, np.bool_]
+        assert all(np.array_equal(shown(a), b) for a, b in zip(found, expected, strict=True))
+        assert shown(ons.logsumexp(found[1], where=found[2], axis=None)) == ons.logsumexp(expected[1], None)
+    del found
+    assert asked("live").value == live
+    seed = Interface(numbers["seed"], stream=5)
+    done, _ = orders(lambda: ons.sample(Interface(X, stream=6), seed=seed, stream=7))
+    assert done[:2] == [(6, 7), (5, 7)] and (7, 5) in done and (7, 6) in done and stream_of_run() == 7
+    x, half = Interface(X), Interface(np.ones((3, 4), np.float16))
+    for error, text, given in (
+        (ValueError, "temperature is on the CPU, but the array is on cuda:0", {"temperature": np.ones(1)}),
+        (ValueError, "top_k is on cuda:1", {"top_k": Producer(numbers["top_k"], gpu=1)}),
+        (TypeError, "top_p has dtype float16: expected float32 or float64", {"top_p": half}),
+        (ValueError, "min_p has gaps", {"min_p": Interface(np.ones((3, 8))[:, ::2])}),
+        (ValueError, "num_threads", {"num_threads": 1}),
+    ):
+        refused(error, text, ons.sample, x, **{"seed": 0} | given)
+
+
 def check_growth():
     """Calls leave nothing behind, whether they work or fail."""
     producer, interface, mask = Producer(X), Interface(X), Interface(X > 0)

@@ -221,6 +221,13 @@ def check_operators(device):
             terms = {key: value for key, value in keywords.items() if key not in ("bias", "where")}
             torch.library.opcheck(OPS.route.default, (logits, 3, -1, *others), terms)
     torch.library.opcheck(OPS.route.default, (narrow, 2, 0), {"index_dtype": torch.int32})
+    seed, temperature = torch.arange(6, device=device).view(2, 3), logits.detach()[..., 0].abs()
+    torch.library.opcheck(
+        OPS.sample.default,
+        (logits, -1, temperature, None, None, None, seed, None, mask((6,), device)),
+        {"top_k_of_all": 4, "return_logprob": "filtered", "return_valid": True},
+    )
+    torch.library.opcheck(OPS.sample.default, (narrow, 0), {"filter_apply_order": "joint"})
 
 
 # For each of torch's operators: our call with the arguments of torch's own tests.

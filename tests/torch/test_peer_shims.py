@@ -144,6 +144,52 @@ def test_flash_attention(in_place):
     )
 
 
+def test_flashinfer():
+    """Each function draws the tokens that its filters keep, and the row of a wrong number has the token 0."""
+    sampling = peer_shims.flashinfer_sampling()
+    x = arguments()[0][:3]
+    x[1, 7] = torch.nan
+    probs, rows = x.softmax(-1), torch.arange(3).repeat(400)
+    order = x.nan_to_num(-9).argsort(-1, descending=True)
+    mass = probs.gather(-1, order).cumsum(-1)
+
+    def kept_by(tokens, valid):
+        """The numbers of kept tokens of the first and the last row, if the draws found all of them."""
+        assert tokens.dtype == torch.int64 and (tokens[rows == 1] == 0).all()
+        assert (valid == (rows != 1)).all()
+        found = [tokens[rows == row].unique() for row in (0, 2)]
+        for row, some in zip((0, 2), found, strict=True):
+            assert some.tolist() == order[row, : len(some)].sort().values.tolist()
+        return [len(some) for some in found]
+
+    terms = {"indices": rows, "return_valid": True}
+    half = [int((mass[row] < 0.5).sum()) + 1 for row in (0, 2)]
+    likely = [int((probs[row] >= 0.5 * probs[row].max()).sum()) for row in (0, 2)]
+    k = torch.tensor([3, 3, 5])
+    for seed in (None, 5):
+        terms |= {"seed": seed}
+        assert kept_by(*sampling.top_k_sampling_from_probs(probs, 4, **terms)) == [4, 4]
+        assert kept_by(*sampling.top_p_sampling_from_probs(probs, 0.5, **terms)) == half
+        assert kept_by(*sampling.min_p_sampling_from_probs(probs, 0.5, **terms)) == likely
+        for function, given in (
+            (sampling.top_k_top_p_sampling_from_probs, probs),
+            (sampling.top_k_top_p_sampling_from_logits, x),
+        ):
+            kept = kept_by(*function(given, k[rows], 0.5, filter_apply_order="joint", **terms))
+            assert kept == [min(half[0], 3), min(half[1], 5)]
+    assert kept_by(peer_shims.vllm_sample(x[rows], k[rows], None, {}).long(), rows != 1) == [3, 5]
+    generators = [torch.Generator().manual_seed(seed) for seed in (1, 1, 2)]
+    one, again, other = (
+        sampling.sampling_from_logits(x[:1].expand(99, -1), generator=each) for each in generators
+    )
+    assert one.dtype == torch.int32 and (one == again).all() and (one != other).any()
+    assert (sampling.sampling_from_probs(probs, seed=1) == sampling.sampling_from_logits(x, seed=1)).all()
+    for temperature in (0.5, torch.tensor([0.5, 1, 2])):
+        divisor = temperature if isinstance(temperature, float) else temperature[:, None]
+        wanted = (x / divisor).softmax(-1)
+        torch.testing.assert_close(sampling.softmax(x, temperature=temperature), wanted, equal_nan=True)
+
+
 def test_run(tmp_path):
     """A checkout with a test that passes, a test that fails, and a test that does not run."""
     utils, tests = (

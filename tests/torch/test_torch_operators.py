@@ -213,13 +213,13 @@ def test_modes():
         ons.softmax_topk(x, 2), ons.normalizer(x), ons.softmax_topk(x, 2, return_normalizer=True)
         for t in (x, leaf):
             ons.cross_entropy(t, target), ons.logprob(t, target, entropy=True), ons.kl_divergence(x, t)
-            ons.route(t, 2)
+            ons.route(t, 2), ons.sample(t, seed=0)
     assert [name for name in seen if name != "detach"] == [
         "softmax",
         "log_softmax",
         "log_softmax_backward",
         "softmax_topk",
-        *(2 * ["cross_entropy", "logprob", "kl_divergence", "route"]),
+        *(2 * ["cross_entropy", "logprob", "kl_divergence", "route", "sample"]),
     ]
     assert torch.equal(y, ons.softmax(x, where=where))
     for above_autograd in (False, True):
@@ -252,6 +252,8 @@ def test_symbolic_trace():
     assert torch.equal(traced(2 * x), ons.js_divergence(x, 2 * x, scale=0.5))
     traced = torch.fx.symbolic_trace(lambda x, bias: ons.route(x, 2, bias=bias).indices)
     assert torch.equal(traced(x, x[0]), ons.route(x, 2, bias=x[0]).indices)
+    traced = torch.fx.symbolic_trace(lambda x, seed: ons.sample(x, seed=seed, top_k=3))
+    assert torch.equal(traced(x, 5), ons.sample(x, seed=5, top_k=3))
     traced = torch.fx.symbolic_trace(lambda x, index: ons.logprob(x, index, lse=True).lse)
     assert torch.equal(traced(x, [0, 1, 2]), ons.logprob(x, [0, 1, 2], lse=True).lse)
 
@@ -272,6 +274,7 @@ def test_jit_trace():
         lambda t: ons.logprob(t, t.argmin(-1), entropy=True, rank=True)[:2],
         lambda t: ons.kl_divergence(t, t.neg(), scale=t.detach()[:, :1].abs()),
         lambda t: tuple(ons.route(t, 2, bias=t.detach()[0], where=t > -3, scale=2.5)),
+        lambda t: ons.sample(t, seed=t.argmin(-1), temperature=t.detach()[:, 0].abs(), where=t > -3),
         lambda t: ons.js_divergence_with_grad(t.detach(), t.detach().neg(), beta=0.1, where=t > -1),
         lambda t: ons.softmax(t, where=t > 0, scale=t.detach()[:, :1]),
         lambda t: ons.softmax(t, out=torch.empty_like(t)),
@@ -301,6 +304,8 @@ def test_numbers_that_vary_in_compiled_code():
         lambda k: ons.softmax_topk(x, k, log=True).values,
         lambda k: ons.softmax_topk(x.detach(), k=k).indices,
         lambda k: ons.route(x, k, score="sigmoid", scale=2.5).weights,
+        lambda k: ons.sample(x, top_k=k, seed=k, offset=2**63 + k),
+        lambda k: ons.sample(x, temperature=k / 3, top_p=k / 20, min_p=k / 100, seed=0),
         lambda k: ons.softmax(x.detach(), num_threads=k),
         lambda k: ons.softmax_backward(x, x, num_threads=k),
         lambda k: ons.logsumexp(x, num_threads=k, scale=k),
@@ -325,6 +330,16 @@ WRONG_ROUTERS = (  # of 4 experts
     (ValueError, "method is 'online': expected 'auto' or 'invariant'", {"k": 1, "method": "online"}),
     (TypeError, "index_dtype is torch.int16: expected int32 or int64", {"k": 1, "index_dtype": torch.int16}),
     (IndexError, "axis 2 is out of bounds", {"k": 1, "axis": 2}),
+)
+WRONG_SAMPLERS = (
+    (ValueError, "temperature is -1: expected a finite number", {"temperature": -1}),
+    (ValueError, "top_k is -1: expected an int of at least 0", {"top_k": -1}),
+    (TypeError, r"top_k is 2\.5: expected an int", {"top_k": 2.5}),
+    (TypeError, "min_p is None: expected a number", {"min_p": None}),
+    (ValueError, "return_logprob is 'x': expected a bool, 'unfilt", {"return_logprob": "x"}),
+    (ValueError, "filter_apply_order is 'x': expected 'top_k_first'", {"filter_apply_order": "x"}),
+    (ValueError, "method is 'online': expected 'auto' or 'invariant'", {"method": "online"}),
+    (IndexError, "axis 2 is out of bounds", {"axis": 2}),
 )
 
 
@@ -365,6 +380,17 @@ def test_tensors_without_values_are_checked():
             (ValueError, "where has shape", lambda x: ons.route(x, 2, where=x[:, :3] > 0)),
             (TypeError, "where has dtype float32", lambda x: ons.route(x, 2, where=x)),
             (TypeError, "complex64 is not supported", lambda x: ons.route(x + 0j, 2)),
+            *((e, words, lambda x, k=k: ons.sample(x, **{"seed": 0} | k)) for e, words, k in WRONG_SAMPLERS),
+            (ValueError, "rows of length 0", lambda x: ons.sample(x[:, :0], seed=0)),
+            (
+                ValueError,
+                r"top_p has shape \(4,\): expected \(3,\)",
+                lambda x: ons.sample(x, seed=0, top_p=x[0]),
+            ),
+            (TypeError, "seed has dtype float32: expected integers, int32", lambda x: ons.sample(x, seed=x)),
+            (TypeError, "min_p has dtype bool: expected real", lambda x: ons.sample(x, seed=0, min_p=x > 0)),
+            (ValueError, "where has shape", lambda x: ons.sample(x, seed=0, where=x[:, :3] > 0)),
+            (TypeError, "where has dtype float32", lambda x: ons.sample(x, seed=0, where=x)),
         ],
     )
     with FakeTensorMode() as mode:

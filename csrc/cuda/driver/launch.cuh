@@ -23,6 +23,9 @@ typedef ons_status launcher(const launch_request &request);
 /* The second kernel of softmax_topk by `exact`. It replaces the results of the plan's family. */
 launcher launch_topk_exact;
 
+/* A sampler. `topk` lists the first tokens. */
+ons_status launch_sample(const launch_request &request, launcher *topk);
+
 struct launch_shape {
     int64_t blocks; /* of the grid; for launch_strips, of each strip */
     int threads;

@@ -164,7 +164,9 @@ int active_clusters(const void *kernel, int blocks, int threads, int shared_byte
 static ons_status start(const launch_request &request) {
     current_gpu here(request.problem->gpu);
     if (here.error != cudaSuccess) return status_of(here.error);
-    const ons_status status = launchers[request.plan->family](request);
+    launcher *const family = launchers[request.plan->family];
+    if (request.problem->sample) return launch_sample(request, family);
+    const ons_status status = family(request);
     const bool has_more = request.plan->k > 0 && request.plan->in_double && !request.facts;
     return status == ONS_OK && has_more ? launch_topk_exact(request) : status;
 }
