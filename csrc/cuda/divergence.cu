@@ -1,12 +1,13 @@
 /* divergence.cu - divergences between any rows, and their gradients (op/divergence.h). A block
  * takes a row of both inputs tile by tile: once for the pairs and the mean of the terms, once more
- * for the terms of js_divergence, and once more for the gradient. Rows of kl_divergence without
- * gaps are held in a warp, a block or a cluster (kernel/launch_divergence.cuh).
+ * for the terms of js_divergence, and once more for the gradient. Rows without gaps have other
+ * kernels: kernel/launch_divergence.cuh for kl_divergence, js.cu for js_divergence.
  *
  * Moves 2 reads of N, 4 for js_divergence, and with the gradient 2 reads + 1 write more; any N. */
 #include "kernel/launch_divergence.cuh"
 #include "kernel/launch_loss.cuh"
 #include "kernel/passes.cuh"
+#include "statistic/js.cuh"
 
 /* Two general rows of logits. */
 template <typename Compute>
@@ -42,25 +43,13 @@ struct running_divergence {
     }
 };
 
-/* The sums of both kinds of terms of js_divergence. */
-struct js_sums {
-    double of_p, of_q;
-
-    __device__ void operator+=(const js_sums &other) {
-        of_p += other.of_p;
-        of_q += other.of_q;
-    }
-};
-
 /* Adds up the sums of a block's threads in a fixed order. All threads get the result. */
-__device__ inline js_sums sum_of_block(const js_sums &mine) {
-    __shared__ js_sums parts[DIVERGENCE_WARPS];
-    const js_sums of_warp = {sum_over_lanes<WARP>(mine.of_p), sum_over_lanes<WARP>(mine.of_q)};
+__device__ inline of_both<double> sum_of_block(const of_both<double> &mine) {
+    __shared__ of_both<double> parts[DIVERGENCE_WARPS];
+    const of_both<double> of_warp = mine.over_lanes<WARP>();
     if (threadIdx.x % WARP == 0) parts[warp_of_block()] = of_warp;
     __syncthreads();
-    js_sums all = {0, 0};
-    for (int warp = 0; warp < warps_of_block(); warp++) all += parts[warp];
-    return all;
+    return merge_held_by_warp(parts, warps_of_block());
 }
 
 /* Calls visit(chunk, tile) with this thread's tiles of both rows. */
@@ -73,12 +62,13 @@ __device__ inline void for_each_pair_of_tiles(const Row &row, Visit visit) {
 template <typename Compute>
 __global__ void __launch_bounds__(PASS_THREADS)
     divergence_kernel(const __grid_constant__ problem_arguments args,
-                      const __grid_constant__ ons_loss loss) {
+                      const __grid_constant__ ons_loss loss,
+                      const __grid_constant__ js_mixture mixture) {
     await_earlier_work(args.launch.next_may_start);
     using Real = Compute;
     using Rows = any_rows_of_logits<Compute>;
     __shared__ divergence_state<Real, double> parts[DIVERGENCE_WARPS];
-    constexpr int V = Rows::V, K = TILE_CHUNKS;
+    constexpr int K = TILE_CHUNKS;
     const int64_t index = blockIdx.x, number = args.launch.first_row + index;
     const typename Rows::of_weights of_weights(args, index);
     const typename Rows::of_rest of_rest(args, index);
@@ -95,52 +85,34 @@ __global__ void __launch_bounds__(PASS_THREADS)
     const auto of_warp = running.of_warp();
     if (threadIdx.x % WARP == 0) parts[warp_of_block()] = of_warp;
     has_elements = __syncthreads_or(has_elements);
-    const divergence_of_row<Real> of_row(merge_held_by_warp(parts, warps_of_block()));
-    gradient_of_divergence<Real> gradient(of_row, 1);
-
-    const Real beta = (Real)loss.beta, log_d = is_js ? of_row.log_d() : 0;
-    auto ratio = [&](Real weight, Real rest) { return gradient.apart(weight, rest) - log_d; };
-    js_sums sums = {0, 0};
+    const divergence_state<Real, double> whole = merge_held_by_warp(parts, warps_of_block());
+    const divergence_of_row<Real> of_row(whole);
+    const js_of_row<Real> js(whole, mixture);
+    of_both<double> terms = {0, 0};
+    double value = (double)of_row.value();
     if (is_js) {
-        for_each_pair_of_tiles(row, [&](int64_t, const auto &tile) {
-#pragma unroll 4
-            for (int e = 0; e < K * V; e++) {
-                const Real x = tile.weights.element(e), other = tile.rest.element(e);
-                const Real p = gradient.p(x), q = gradient.q(other), log_ratio = ratio(x, other);
-                if (p != 0) sums.of_p += (double)(p * over_mixture(log_ratio, beta));
-                if (q != 0) sums.of_q += (double)(q * over_mixture(-log_ratio, 1 - beta));
-            }
-        });
-        sums = sum_of_block(sums);
+        for_each_pair_of_tiles(row, [&](int64_t, const auto &tile) { terms += js.terms(tile); });
+        terms = sum_of_block(terms);
+        value = js.value(terms);
     }
-    if (threadIdx.x == 0) {
-        double value =
-            is_js ? loss.beta * sums.of_p + (1 - loss.beta) * sums.of_q : (double)of_row.value();
-        if (is_js && !of_row.is_finite()) value = arithmetic<double>::nan();
-        ons_set_real(&loss, loss.loss, number, has_elements ? value : 0);
-    }
+    if (threadIdx.x == 0) ons_set_real(&loss, loss.loss, number, has_elements ? value : 0);
     if (!loss.gradient) return;
 
     const double given = loss.given ? ons_real_at(&loss, loss.given, number * loss.given_step) : 1;
-    gradient.by = (Real)(given * loss.share * of_weights.scale() * (is_js ? loss.beta : 1));
+    const Real by = (Real)(given * loss.share * of_weights.scale());
+    const gradient_of_divergence<Real> gradient(of_row, by);
+    const gradient_of_js<Real, false> of_js(js, terms, by);
+    const bool is_of_rest = args.operation() == ONS_OPERATION_reverse_kl_divergence;
     for_each_pair_of_tiles(row, [&](int64_t chunk, const auto &tile) {
-        Real y[K * V];
-#pragma unroll
-        for (int e = 0; e < K * V; e++) {
-            const Real weight = tile.weights.element(e), rest = tile.rest.element(e);
-            if (is_js) {
-                const Real p = gradient.p(weight);
-                y[e] = p == 0
-                           ? 0
-                           : gradient.by *
-                                 (p * (over_mixture(ratio(weight, rest), beta) - (Real)sums.of_p));
-            } else if (args.operation() == ONS_OPERATION_kl_divergence) {
-                y[e] = gradient.of_weight(weight, rest);
-            } else {
-                y[e] = gradient.of_rest(weight, rest);
-            }
-        }
-        row.template store<K, WARP, false>(chunk, [&](int e) { return y[e]; }, tile.allowed(), 0);
+        auto store = [&](const auto &result) {
+            row.template store<K, WARP, false>(chunk, result, tile.allowed(), 0);
+        };
+        if (is_js)
+            of_js.of_tile(tile, store);
+        else
+            store([&](int e) {
+                return gradient.element(is_of_rest, tile.weights.element(e), tile.rest.element(e));
+            });
     });
 }
 
@@ -149,7 +121,8 @@ ons_status launch_divergence(const launch_request &request) {
     ons_status status = ONS_OK;
     auto launch_with = [&](auto real) {
         return launch_strips(request, {1, request.plan->threads}, divergence_kernel<decltype(real)>,
-                             as_it_is(swapped.request()), *request.problem->loss);
+                             as_it_is(swapped.request()), *request.problem->loss,
+                             js_mixture(request.problem->loss->beta));
     };
     if (request.plan->rows > 0)
         status =

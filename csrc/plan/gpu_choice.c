@@ -219,6 +219,10 @@ static choice choose_for_gradients(const gpu_row *row, const ons_plan *plan) {
 /* Rows without gaps are held, if one of these can hold them. */
 static choice choose_for_divergences(const gpu_row *row, const ons_plan *plan) {
     if (row->contiguous && row->chunk == 4 && plan->N > 0 && !plan->invariant) {
+        if (row->operation == ONS_OPERATION_js_divergence)
+            return (choice){ONS_METHOD_cluster,
+                            "both rows fit the shared memory of a cluster, or a part of them does",
+                            NULL};
         const choice held = choose_for_gradients(row, plan);
         if (held.method != ONS_METHOD_split) return held;
     }
@@ -285,8 +289,7 @@ static bool is_contiguous_gradient(const ons_problem *problem) {
 
 /* Whether both rows of a divergence can be held. Its scale multiplies the inputs. */
 static bool is_contiguous_divergence(const ons_problem *problem) {
-    return is_contiguous_gradient(problem) && problem->scale_by == 1.0 &&
-           problem->operation != ONS_OPERATION_js_divergence;
+    return is_contiguous_gradient(problem) && problem->scale_by == 1.0;
 }
 
 /* Whether masked_rows can take the rows: without gaps along the axis, with any scale. The mask has

@@ -487,9 +487,34 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     return ONS_OK;
 }
 
+/* For js_divergence of rows without gaps. The shape depends on N and the type alone. Rows that are
+ * too long for the shared memory of the largest cluster are read again. */
+static void take_js(const gpu_row *row, ons_plan *plan) {
+    enum {
+        TILES_OF_WARP = 2, /* if the row is short */
+        TILES_OF_BLOCK = 8 /* that its shared memory holds */
+    };
+    const int element_bytes = row->is_16_bit ? 2 : 4;
+    const int64_t tiles = ceil_div(2 * plan->N * element_bytes, JS_TILE_BYTES),
+                  blocks =
+                      min_of(max_of(row->gpu->cluster_blocks, 1), ceil_div(tiles, TILES_OF_BLOCK)),
+                  warps = min_of(JS_THREADS / WARP, ceil_div(tiles, blocks * TILES_OF_WARP));
+    plan->family = ONS_FAMILY_js_divergences;
+    plan->blocks_a_row = blocks;
+    plan->threads = (int)warps * WARP;
+    plan->elements_a_thread = JS_TILE_BYTES / (2 * WARP * element_bytes);
+    plan->smem_tiles = (int)min_of(ceil_div(tiles, blocks * warps), TILES_OF_BLOCK / warps);
+    plan->longest_row = 0;
+}
+
 /* For divergences. Held rows have the shapes of gradients. */
 static ons_status take_divergence(const gpu_row *row, ons_plan *plan) {
+    const bool js = row->operation == ONS_OPERATION_js_divergence;
     const ons_status status = take_gradient(row, plan);
+    if (js && plan->method == ONS_METHOD_cluster) {
+        take_js(row, plan);
+        return ONS_OK;
+    }
     switch (plan->method) {
     case ONS_METHOD_fused_warp:
         plan->family = ONS_FAMILY_divergences_in_warp;

@@ -110,6 +110,20 @@ def test_edges(dtype, N):
                     assert (gradient.cpu()[wanted.isnan()].isnan().any(-1)).all()
 
 
+@pytest.mark.parametrize("beta", [0.5, 0.1, 0.01])
+@pytest.mark.parametrize("N", [3, 500, 50257, 200001])
+def test_nearly_equal_rows(rng, beta, N):
+    """The value keeps its digits, although its terms are far larger."""
+    x = torch.tensor(rng.standard_normal((3, N)) * 3, dtype=torch.float32, device=DEVICE)
+    value, gradient = call(ons, "js", x, x.clone(), "p", beta=beta)
+    assert not value.any() and gradient.abs().max() < 1e-6
+    for apart in (0.1, 0.01):
+        y = x + apart * torch.randn(x.shape, device=DEVICE)
+        value, _ = call(ons, "js", x, y, beta=beta)
+        wanted = divergence_checks.expected(to_numpy(x), to_numpy(y), "p", beta).values
+        np.testing.assert_allclose(to_numpy(value), np.float64(wanted), rtol=1e-3)
+
+
 @pytest.mark.parametrize("size", [1e30, -1e30, 1e10, -1e10, 3e6])
 def test_huge_logits(size):
     for N in (3, 300, 5000):

@@ -63,7 +63,9 @@ enum {
      * without gaps that are too long for BLOCK_CHUNKS; not in float64 */
     GRADIENT_CLUSTER_CHUNKS = 16,
     GRADIENT_THREADS = 256, /* most threads of a block with a gradient */
-    DIVERGENCE_LANES = 8    /* of a short row in divergences_in_warp; longer rows have a warp */
+    DIVERGENCE_LANES = 8,   /* of a short row in divergences_in_warp; longer rows have a warp */
+    JS_THREADS = 128,       /* most threads of a block in js_divergences */
+    JS_TILE_BYTES = 4096    /* of both rows, in a tile of a warp there */
 };
 
 /* The rows of a shape in kernels.def, and whether its operations give one value a row. */

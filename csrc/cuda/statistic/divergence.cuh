@@ -264,15 +264,6 @@ struct divergence_of_row {
     __device__ Real value() const { return is_finite() ? mean - log_d() : arithmetic<Real>::nan(); }
 };
 
-/* log(p / r) with r = beta p + (1 - beta) q, from log(p / q). If q is much larger than p, q / p
- * would overflow, and log(q / r) is nearly -log(1 - beta). */
-template <typename Real>
-__device__ inline Real over_mixture(Real log_ratio, Real beta) {
-    constexpr Real FAR = 30;
-    if (log_ratio > -FAR) return -log1p((1 - beta) * expm1(-log_ratio));
-    return log_ratio - log1p(beta * expm1(log_ratio));
-}
-
 /* Softmax of the elements of a row. */
 template <typename Real>
 struct softmax_of {
