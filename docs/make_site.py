@@ -55,7 +55,7 @@ API = {
     "Log-probabilities": ["logprob", "LogProb"],
     "Divergences": ["kl_divergence", "kl_divergence_with_grad", "js_divergence", "js_divergence_with_grad"],
     "Routers": ["route", "Route"],
-    "Samplers": ["sample"],
+    "Samplers": ["sample", "filtered_softmax"],
     "The k largest": ["softmax_topk", "TopK", "TopKWithNormalizer"],
     "Rows in parts": ["normalizer", "Normalizer"],
     "Looking at it": ["explain", "Trace", "Step", "plan", "Plan", "Cost", "Cliff", "methods", "Method"],

@@ -1467,6 +1467,26 @@ def sample(
     this operator instead.
     """
 
+def filtered_softmax(
+    logits: Any,
+    axis: int,
+    temperature: Any,
+    top_k: Any,
+    top_p: Any,
+    min_p: Any,
+    joint: bool,
+    where: Any,
+    is_invariant: bool,
+    stream: Any,
+    num_threads: int | None,
+    /,
+) -> Any:
+    """The filtered probabilities for onsoftmax/_sample.py. The arguments are those of sample.
+
+    If an operator must take the arrays, such as tensors that require grad, the result is
+    this operator instead.
+    """
+
 def cross_entropy(
     logits: Any,
     target: Any,

@@ -176,6 +176,7 @@ _RULES |= {
     "logprob_backward": _vmap_of_logprob_backward,
     "route": _vmap_of_route,
     "sample": partial(_one_by_one, torch.ops.onsoftmax.sample.default),  # each call counts its own rows
+    "filtered_softmax": partial(_one_by_one, torch.ops.onsoftmax.filtered_softmax.default),
 }
 _RULES |= {name: _vmap_of_divergence(name) for name in IMPLEMENTATIONS if takes_scale(name)}
 

@@ -92,6 +92,7 @@ assert_type(gradient, Tensor)
 value, of_list = ons.js_divergence_with_grad([[1.0, 2.0]], single)
 assert_type(ons.route(tensor, 2, score="sigmoid", bias=tensor, groups=2, top_groups=1), ons.Route)
 assert_type(ons.sample(tensor, temperature=tensor, top_k=3, seed=counts, filter_apply_order="joint"), Any)
+assert_type(ons.filtered_softmax(tensor, temperature=0.7, top_k=counts, min_p=0.1, where=mask), Any)
 tokens, of_tokens = ons.sample(single, seed=1, return_logprob="filtered", where=mask)
 weights, experts = ons.route(single, k=2, renormalize=False, where=mask, index_dtype=np.int32)
 
@@ -144,6 +145,7 @@ ons.explain([1, 2], operation="normalizer")  # type: ignore[arg-type]  # pyright
 ons.cross_entropy(single, counts, reduction="avg")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 ons.kl_divergence(single, single, reduction="avg")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 ons.js_divergence_with_grad(single, single, wrt="r")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+ons.filtered_softmax(single, seed=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 ons.sample(single)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 ons.sample(single, seed=1, return_logprob="all")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 ons.route(single, 2, score="relu")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

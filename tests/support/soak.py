@@ -210,6 +210,16 @@ def samples(seed, operation):
     return None
 
 
+def filtered(seed, operation):
+    logits, terms = sample_checks.random_case(seed)
+    filters = sample_checks.filters_of(terms)
+    try:
+        sample_checks.check_filtered(logits, ons.filtered_softmax(logits, **filters), **filters)
+    except AssertionError as error:
+        return f"filtered_softmax {logits.dtype} {logits.shape} {filters}: {error}"
+    return None
+
+
 CASES = {
     "softmax": lambda seed, _: random_cases.is_wrong(seed),
     "log_softmax": logarithms,
@@ -224,6 +234,7 @@ CASES = {
     "js_divergence": divergences,
     "route": routes,
     "sample": samples,
+    "filtered_softmax": filtered,
 }
 
 
