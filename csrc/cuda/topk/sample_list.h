@@ -72,7 +72,7 @@ typedef struct {
 ONS_INLINE ons_sample_workspace ons_sample_workspace_of(const ons_sample *sample, int64_t rows,
                                                         int64_t N, int64_t k, int64_t number_bytes,
                                                         int multiprocessors) {
-    enum { TOGETHER = 16, LEAST_PART = 2048, REAL = sizeof(double), INDEX = sizeof(int32_t) };
+    enum { TOGETHER = 16, LEAST_PART = 1024, REAL = sizeof(double), INDEX = sizeof(int32_t) };
     ons_sample_workspace of = {0, 0, 0, 0, 0, 0, 0, 0};
     if (ons_sample_takes_all(sample, N)) {
         of.end = rows * ((N + LEAST_PART - 1) / LEAST_PART) * 2 * REAL;
