@@ -115,8 +115,8 @@ ONS_INLINE bool ons_sample_has_no_filter(const ons_sample *sample, int64_t N) {
            !greedy;
 }
 
-/* Makes filtered_softmax a softmax if all rows have one temperature, and no mask and no filter. With
- * a mask, softmax gives other rows that are not valid. The row has one dimension. */
+/* Makes filtered_softmax a softmax if all rows have one temperature, no mask and no filter. With a
+ * mask, softmax gives other rows that are not valid. The row has one dimension. */
 ONS_INLINE void ons_filtered_softmax_without_filter(ons_problem *problem) {
     const ons_sample *sample = problem->sample;
     if (sample->draws || sample->temperature.of_rows || problem->operand[ONS_WHERE].data ||

@@ -97,8 +97,7 @@ static int run(const sample_call *call, bool is_invariant) {
     memcpy(operand, rows->masks.operand, sizeof operand);
     operand[ONS_X] = rows->x;
     if (draws) operand[ONS_INDICES] = along_axis(rows, call->indices);
-    const ons_operation operation =
-        draws ? ONS_OPERATION_sample : ONS_OPERATION_filtered_softmax;
+    const ons_operation operation = draws ? ONS_OPERATION_sample : ONS_OPERATION_filtered_softmax;
     if (ons_make_problem(operation, operand, &y, rows->along, &problem) < 0) return -1;
     problem.sample = &call->sample;
     problem.k = 1;

@@ -79,8 +79,7 @@ const char *ons_xla_take_sample(const xla_frame *frame, const xla_text *operands
     const xla_buffer *of[ARGUMENTS] = {NULL};
     xla_buffer *const *results = frame->results.buffers;
     const bool draws = problem->operation == ONS_OPERATION_sample;
-    const char *wrong =
-        ons_xla_find_arguments(frame, operands, draws ? "xwtkpmso" : "xwtkpm", of);
+    const char *wrong = ons_xla_find_arguments(frame, operands, draws ? "xwtkpmso" : "xwtkpm", of);
     if (wrong) return wrong;
     sample->draws = draws;
     if (!take_terms(frame, sample) || !of[LOGITS] || axes->length != 1 ||

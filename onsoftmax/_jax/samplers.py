@@ -42,7 +42,7 @@ class Sampler(NamedTuple):
     """What is known about a call when it is traced, besides the arrays' shapes and types."""
 
     call: Call  # its dtype is the type of the results that are no tokens
-    attributes: tuple[tuple[str, np.generic], ...]  # with the parameters that are no arrays
+    attributes: tuple[tuple[str, Any], ...]  # with the parameters that are no arrays
 
     def run(self, x: Array, where: Array | None, *parameters: Array | None) -> tuple[Array, ...]:
         """The log-probabilities, the indices, and which rows are valid. filtered_softmax has one result."""
@@ -114,7 +114,7 @@ def _taken(
     shape, rows = call.shape(x, 1), _rows_of(x, call)
     numbers = {name: each for name, each in given.items() if isinstance(each, (int, float))}
     arrays = [None if name in numbers else _as_argument(name, given[name], rows, shape) for name in names]
-    attributes = {
+    attributes: dict[str, Any] = {
         name: (np.int64 if name in INTEGERS else np.float64)(number) for name, number in numbers.items()
     }
     attributes["joint"] = np.int32(filter_apply_order == "joint")
@@ -167,7 +167,7 @@ def sample(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _filtered(
-    of: Sampler, x: Array, where: Array | None, scale: Array | None, *parameters: Array | None
+    of: Sampler, x: Array, where: Array | None, scale: Array | None, parameters: list[Array | None]
 ) -> Array:
     """`scale` is for the gradient: the factor of the logits, if the temperature is an array."""
     return in_one_call(of.run, x, where, *parameters)[0]
@@ -175,16 +175,16 @@ def _filtered(
 
 def _filtered_forward(of: Sampler, x: Array, where: Array | None, scale: Array | None, *others: Any) -> Any:
     y = _filtered(of, x, where, scale, *others)
-    return y, (y, where, scale, others)
+    return y, (y, where, scale)
 
 
 def _filtered_backward(of: Sampler, kept: Any, grad: Array) -> Any:
     """The kept tokens are constant, so this is the gradient of a softmax of their logits."""
-    y, where, scale, others = kept
+    y, where, scale = kept
     step = of.call.again("softmax_backward", of.call.given)
     if scale is None:
         step = step._replace(scale_by=float(_scale_of(dict(of.attributes)["temperature"])))
-    return gradient(step, grad, y, where, scale), None, None, *(None for _ in others)
+    return gradient(step, grad, y, where, scale), None, None, None
 
 
 _filtered.defvjp(_filtered_forward, _filtered_backward)
@@ -199,8 +199,9 @@ def _scale_of(temperature: Any) -> Any:
 def filtered_softmax(logits: Any, parameters: dict[str, Any], **terms: Any) -> Array:
     of, given, x, where, arrays = _taken("filtered_softmax", FILTERS, logits, parameters, **terms)
     scale = None
-    arrays = [each if each is None else jax.lax.stop_gradient(each) for each in arrays]
     if arrays[0] is not None:
-        of_rows = jnp.asarray(_scale_of(jax.lax.stop_gradient(given["temperature"])))
+        of_rows = jnp.asarray(_scale_of(given["temperature"]))
         scale = _as_argument("temperature", of_rows, _rows_of(x, of.call), of.call.shape(x, 1))
-    return _filtered(of, *aligned(x, where, scale, *arrays))
+    scale, *arrays = (each if each is None else jax.lax.stop_gradient(each) for each in (scale, *arrays))
+    x, where, scale, *arrays = aligned(x, where, scale, *arrays)
+    return _filtered(of, x, where, scale, arrays)
