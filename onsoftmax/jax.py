@@ -27,7 +27,7 @@ from ._libraries.jax import jax_floating
 from ._logprob import LogProb
 from ._losses import _Terms
 from ._route import Route
-from ._sample_arguments import PARAMETERS, wanted
+from ._sample_arguments import FILTERS, PARAMETERS, wanted
 from ._topk import TopK
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "cross_entropy",
     "cross_entropy_with_grad",
+    "filtered_softmax",
     "js_divergence",
     "js_divergence_with_grad",
     "kl_divergence",
@@ -659,6 +660,58 @@ def sample(
     return wanted(found, return_logprob, return_valid)
 
 
+def filtered_softmax(
+    logits: ArrayLike,
+    /,
+    *,
+    temperature: ArrayLike = 1.0,
+    top_k: ArrayLike = 0,
+    top_p: ArrayLike = 1.0,
+    min_p: ArrayLike = 0.0,
+    filter_apply_order: FilterOrder = "top_k_first",
+    axis: int = -1,
+    where: ArrayLike | None = None,
+    method: str = "auto",
+    stream: None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """onsoftmax.filtered_softmax as a call that JAX compiles into a program, on the CPU or a GPU.
+
+    Parameters
+    ----------
+    logits : jax.Array or tracer, of at least one dimension
+        As `softmax` takes its array. Gradients flow to the logits, and to no other argument.
+    temperature, top_k, top_p, min_p, filter_apply_order, axis, where, method, stream, num_threads
+        As `sample` takes them.
+
+    Returns
+    -------
+    jax.Array
+        As from onsoftmax.filtered_softmax, with the same bits.
+
+    Raises
+    ------
+    ValueError, TypeError, AxisError
+        As onsoftmax.filtered_softmax, when the call is traced.
+
+    Notes
+    -----
+    The result is differentiable any number of times in reverse mode. The kept tokens are constant. The
+    backward step is onsoftmax.softmax_backward. For this step, JAX keeps the result, and arrays of the
+    temperature and the mask. vmap turns all mapped calls into one call.
+    """
+    return samplers.filtered_softmax(
+        logits,
+        dict(zip(FILTERS, (temperature, top_k, top_p, min_p), strict=True)),
+        filter_apply_order=filter_apply_order,
+        axis=axis,
+        where=where,
+        method=method,
+        stream=stream,
+        num_threads=num_threads,
+    )
+
+
 OPERATORS = {
     "softmax": softmax,
     "log_softmax": log_softmax,
@@ -675,4 +728,5 @@ OPERATORS = {
     "js_divergence_with_grad": js_divergence_with_grad,
     "route": route,
     "sample": sample,
+    "filtered_softmax": filtered_softmax,
 }

@@ -115,6 +115,18 @@ ONS_INLINE bool ons_sample_has_no_filter(const ons_sample *sample, int64_t N) {
            !greedy;
 }
 
+/* Makes filtered_softmax a softmax if all rows have one temperature, no mask and no filter. With a
+ * mask, softmax gives other rows that are not valid. The row has one dimension. */
+ONS_INLINE void ons_filtered_softmax_without_filter(ons_problem *problem) {
+    const ons_sample *sample = problem->sample;
+    if (sample->draws || sample->temperature.of_rows || problem->operand[ONS_WHERE].data ||
+        !ons_sample_has_no_filter(sample, problem->extent[problem->dims - 1]))
+        return;
+    problem->operation = ONS_OPERATION_softmax;
+    problem->scale_by = ons_sample_scale(sample->temperature.number);
+    problem->sample = NULL;
+}
+
 /* A random number of 64 bits: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
  * 1, 2, 3", 2011) with the seed as key and (offset, number of the row) as counter. */
 ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t number) {

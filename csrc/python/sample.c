@@ -97,20 +97,13 @@ static int run(const sample_call *call, bool is_invariant) {
     memcpy(operand, rows->masks.operand, sizeof operand);
     operand[ONS_X] = rows->x;
     if (draws) operand[ONS_INDICES] = along_axis(rows, call->indices);
-    /* one temperature and no filter; with a mask, softmax gives other rows that are not valid */
-    const bool is_softmax = !draws && ons_sample_has_no_filter(&call->sample, rows->N) &&
-                            !call->sample.temperature.of_rows && !operand[ONS_WHERE].owner;
-    const ons_operation operation = is_softmax ? ONS_OPERATION_softmax
-                                    : draws    ? ONS_OPERATION_sample
-                                               : ONS_OPERATION_filtered_softmax;
+    const ons_operation operation = draws ? ONS_OPERATION_sample : ONS_OPERATION_filtered_softmax;
     if (ons_make_problem(operation, operand, &y, rows->along, &problem) < 0) return -1;
     problem.sample = &call->sample;
     problem.k = 1;
     problem.scale_by = 1.0;
-    if (is_softmax) {
-        problem.sample = NULL;
-        problem.scale_by = ons_sample_scale(call->sample.temperature.number);
-    }
+    ons_filtered_softmax_without_filter(&problem);
+    ons_coalesce(&problem); /* softmax may join more dimensions */
     problem.stream = rows->caller.stream;
     return ons_run_call(&rows->caller, &problem,
                         is_invariant ? ONS_METHOD_INVARIANT : ONS_METHOD_AUTO, rows->threads);

@@ -41,7 +41,8 @@
  * The results of a router are the weights and the indices. The bias has one dimension.
  *
  * The results of a sampler are the log-probability of each row, its index, and whether it is valid.
- * Its parameters of 64 bits may be words. */
+ * Its parameters of 64 bits may be words. filtered_softmax takes the same, but no logprob, period,
+ * seed and offset. Its result has all rows, and the length of x along the axis. */
 #include "../api/plan_facts.h"
 #include "arrays.h"
 
@@ -175,7 +176,10 @@ const char *ons_xla_take(const xla_frame *frame, ons_device device, ons_xla_call
         wrong = ons_xla_take_divergence(frame, operands, axes, call);
         break;
     case ONS_OPERATION_route: wrong = ons_xla_take_route(frame, operands, axes, call); break;
-    case ONS_OPERATION_sample: wrong = ons_xla_take_sample(frame, operands, axes, call); break;
+    case ONS_OPERATION_sample:
+    case ONS_OPERATION_filtered_softmax:
+        wrong = ons_xla_take_sample(frame, operands, axes, call);
+        break;
     default: wrong = take_arrays(frame, operands, axes, call);
     }
     if (!wrong) ons_coalesce(&call->problem);

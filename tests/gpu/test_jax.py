@@ -199,6 +199,33 @@ def test_samplers(shape, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(64, 500), (3, 50257)])
+def test_filtered_softmax(shape, dtype):
+    """The bits of the call outside. The gradient is the gradient of a softmax of the kept tokens."""
+    x, g = array(*shape, dtype=dtype), array(*shape, seed=1)
+    of_rows = jnp.linspace(0.5, 2, shape[0])
+    for terms in (
+        {},
+        {"temperature": 0.5},
+        {"temperature": of_rows, "top_k": 50},
+        {"temperature": np.float64(of_rows), "top_p": 0.9},
+        {"temperature": of_rows[:1], "top_k": 2000, "min_p": 0.001, "where": g < 1},
+    ):
+        call = functools.partial(ons.filtered_softmax, **terms)
+        y = call(x)
+        assert same(jax.jit(call)(x), y)
+        scale = 1 / jnp.asarray(terms.get("temperature", 1.0)).reshape(-1, 1)
+        right = ons.softmax_backward(g, y, scale=scale)
+        gradient = jax.grad(lambda x, call=call: (call(x) * g).sum())
+        assert_near(jax.jit(gradient)(x), right, 1e-2 if dtype != "float32" else 1e-5)
+        assert gradient(x).dtype == x.dtype
+    k = jnp.arange(3) * 300 + 1
+    mapped = jax.vmap(lambda k: ons.filtered_softmax(x, top_k=k, temperature=of_rows))
+    alone = [ons.filtered_softmax(x, top_k=each, temperature=of_rows) for each in k]
+    assert same(jax.jit(mapped)(k), jnp.stack(alone))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(64, 500), (3, 50257)])
 def test_log_probabilities(shape, dtype):
     x = array(*shape, dtype=dtype)
     index = jax.random.randint(jax.random.key(2), shape[:1], 0, shape[1])

@@ -69,6 +69,16 @@ for check in (True, False):
     same = jax.shard_map(shared, mesh=mesh(4), in_specs=specs, out_specs=P("i"), check_vma=check)
     for made, *right in zip(same(x, jnp.arange(4)), *(drawn(x, 7, i) for i in range(4))):
         assert np.array_equal(made, jnp.concatenate(right))
+    # and their filtered probabilities, whose filters each device has for its own rows
+    def kept(x, k, temperature):
+        return ons.filtered_softmax(x, top_k=k, temperature=temperature)
+    def loss(x, f):
+        return jnp.sin(f(x, target, jnp.array([0.7]))).sum()
+    specs = (P("i"), P("i"), P())
+    cut = jax.shard_map(kept, mesh=mesh(4), in_specs=specs, out_specs=P("i"), check_vma=check)
+    assert np.array_equal(jax.jit(cut)(x, target, jnp.array([0.7])), kept(x, target, jnp.array([0.7])))
+    made, right = (jax.jit(jax.grad(functools.partial(loss, f=f)))(x) for f in (cut, kept))
+    assert np.array_equal(made, right)
 # XLA partitions the program by itself
 spread = jax.device_put(x, jax.sharding.NamedSharding(mesh(4), P("i")))
 for function in (ons.softmax, functools.partial(ons.sample, seed=3)):
