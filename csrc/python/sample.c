@@ -105,8 +105,9 @@ static int run(const sample_call *call, bool is_invariant) {
     ons_filtered_softmax_without_filter(&problem);
     ons_coalesce(&problem); /* softmax may join more dimensions */
     problem.stream = rows->caller.stream;
-    return ons_run_call(&rows->caller, &problem,
-                        is_invariant ? ONS_METHOD_INVARIANT : ONS_METHOD_AUTO, rows->threads);
+    /* filtered_softmax may be a softmax by now */
+    const ons_method method = is_invariant || !draws ? ONS_METHOD_INVARIANT : ONS_METHOD_AUTO;
+    return ons_run_call(&rows->caller, &problem, method, rows->threads);
 }
 
 /* The result of a call, or the operator that must take the arrays instead. */

@@ -108,6 +108,10 @@ def _taken(
     check_names(filter_apply_order, method, operation)
     given = {name: _prepared(name, parameters[name]) for name in names}
     refuse(None, stream)
+    if (
+        operation == "filtered_softmax"
+    ):  # it may be a softmax, whose rows shall have the same bits in any batch
+        method = "invariant"
     x, where, _, call = take_logits(logits, axis, num_threads, where, method=method)
     if x.shape[call.axes[0]] == 0:
         raise ValueError("logits has rows of length 0: expected at least 1")

@@ -327,7 +327,7 @@ def _of_route(call: Call, grad: Tensor, _: Any) -> Any:
 def _of_filtered_softmax(call: Call, grad: Tensor, *_: Any) -> Any:
     """The kept tokens are constant, so this is the gradient of a softmax of their logits."""
     (y,), axis, temperature = call.arrays, call.axes, (*call.others, None)[0]
-    call.axes, call.where, call.scale = [axis], None, None
+    call.axes, call.where, call.scale = [axis], (*call.others, *5 * [None])[4], None
     of_scaled = call.again("softmax_backward", grad, y)
     if temperature is None:
         number = call.keywords.get("temperature_of_all", 1.0)

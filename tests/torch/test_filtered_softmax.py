@@ -69,6 +69,14 @@ def test_gradients(logits, of_rows):
     assert narrow.grad.dtype == torch.float16
 
 
+def test_a_gradient_of_an_excluded_token_has_no_effect(logits):
+    where = torch.arange(40) < 30
+    x = logits[0, :1].clone().requires_grad_()
+    y = ons.filtered_softmax(x, where=where, **TERMS)
+    g = torch.ones_like(y).masked_fill(~where, torch.nan)
+    assert torch.autograd.grad(y, x, g)[0].isfinite().all()
+
+
 def test_transforms(logits):
     mapped = torch.vmap(lambda x, k: ons.filtered_softmax(x, top_k=k))(logits, torch.arange(1, 6))
     each = [ons.filtered_softmax(x, top_k=k) for x, k in zip(logits, range(1, 6), strict=True)]
