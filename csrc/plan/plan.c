@@ -60,8 +60,15 @@ int ons_pair_values(ons_method method) {
     return method == ONS_METHOD_exact ? ONS_TWO_ROW_VALUES : 2;
 }
 
+int ons_first_reads(ons_operation operation) { return ons_is_divergence(operation) ? 2 : 1; }
+
 int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
     const ons_operation_info *info = &ons_operations[problem->operation];
+    ons_step steps[ONS_MOST_STEPS];
+    const int count = ons_steps(problem, plan, steps);
+    int reads = 0;
+    for (int i = 0; i < count; i++) reads += steps[i].reads;
+    if (count > 0) return reads;
     if (info->selects && problem->device == ONS_CUDA) return ons_topk_reads(plan);
     const bool given = problem->operand[ONS_STATISTIC].data && !info->one_a_row && !info->selects;
     if (problem->device == ONS_CUDA && plan->method == ONS_METHOD_exact && !info->pair && !given)
@@ -71,7 +78,7 @@ int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
 
 int64_t ons_read_bytes(const ons_problem *problem, const ons_plan *plan) {
     int64_t element = ons_dtype_size(problem->operand[ONS_X].dtype);
-    if (ons_operations[problem->operation].gradient)
+    if (ons_operations[problem->operation].gradient && !ons_is_divergence(problem->operation))
         element += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
     return plan->rows * plan->N * element;
 }
@@ -84,7 +91,12 @@ static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     int64_t a_row = info->one_a_row ? y : 0;
     if (info->selects)
         a_row = problem->k * (y + ons_dtype_size(problem->operand[ONS_INDICES].dtype));
-    const int writes = ons_method_writes(plan->method, problem->operation);
+    int writes = ons_method_writes(plan->method, problem->operation);
+    ons_step steps[ONS_MOST_STEPS];
+    const int count = ons_steps(problem, plan, steps);
+    if (count > 0) writes = 0;
+    for (int i = 0; i < count; i++) writes += steps[i].writes;
+    if (ons_is_divergence(problem->operation)) a_row = ons_dtype_size(plan->compute);
     return reads * ons_read_bytes(problem, plan) + plan->rows * (plan->N * writes * y + a_row);
 }
 

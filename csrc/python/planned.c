@@ -1,0 +1,135 @@
+/* planned.c - makes the problems of calls whose arrays exist in name alone, and their plans. */
+#include "planned.h"
+
+#include <string.h>
+
+/* The address of an array that nobody reads. */
+static void *const NOWHERE = (void *)(uintptr_t)4096;
+
+bool ons_is_planned_by_terms(ons_operation operation) {
+    return ons_operations[operation].loss;
+}
+
+/* The arrays of the call, before it makes its problem. */
+typedef struct {
+    ons_view operand[ONS_OPERANDS];
+    const bool *reduced;
+    ons_dtype real; /* the arithmetic's type, of results */
+} arrays;
+
+static int make_problem(ons_operation operation, const arrays *of, const ons_view *y,
+                        ons_planned *to) {
+    if (ons_make_problem(operation, of->operand, y, of->reduced, &to->problem) < 0) return -1;
+    to->problem.scale_by = 1.0;
+    to->problem.stream = NULL;
+    return 0;
+}
+
+/* The plan of one problem. */
+static ons_status plan_problem(ons_method method, const ons_machine *machine, ons_planned *to) {
+    const ons_status status = ons_make_plan(&to->problem, method, machine, &to->plan);
+    if (status != ONS_OK) return status;
+    to->steps = ons_steps(&to->problem, &to->plan, to->step);
+    to->least_bytes = ons_least_bytes(&to->problem, machine, &to->plan);
+    return status;
+}
+
+/* ------- Losses (loss.c) ------- */
+
+static int take_loss(PyObject *terms, ons_operation operation, const arrays *of,
+                     const ons_view *result, ons_planned *to) {
+    const bool gradient = operation == ONS_OPERATION_cross_entropy_with_grad;
+    ons_loss *loss = &to->parts.terms;
+    int has_weight, reduces;
+    if (!PyArg_ParseTuple(terms, "dpp:terms", &loss->smoothing, &has_weight, &reduces) ||
+        make_problem(operation, of, gradient ? result : &of->operand[ONS_X], to) < 0)
+        return -1;
+    loss->in_double = of->real == ONS_FLOAT64;
+    loss->weight = has_weight ? NOWHERE : NULL;
+    loss->loss = reduces ? NULL : NOWHERE;
+    loss->reduced = reduces ? NOWHERE : NULL;
+    return 0;
+}
+
+static ons_status plan_loss(ons_method method, const ons_machine *machine, ons_planned *to) {
+    ons_loss_parts *parts = &to->parts;
+    parts->problem = to->problem;
+    parts->method = method;
+    const ons_status status = ons_plan_loss(parts, machine);
+    if (status != ONS_OK) return status;
+    int reads = 0;
+    to->plan = ons_whole_loss_plan(parts);
+    to->steps = ons_loss_steps(parts, to->step);
+    for (int i = 0; i < to->steps; i++) reads += to->step[i].reads;
+    to->least_bytes = ons_least_bytes_in_turn(&to->problem, machine, &to->plan, reads);
+    return ONS_OK;
+}
+
+/* ------- Log-probabilities (logprob.c) ------- */
+
+static int take_logprob(PyObject *terms, const arrays *of, ons_planned *to) {
+    ons_logprob *logprob = &to->logprob;
+    ons_view y = of->operand[ONS_X]; /* one value a row */
+    int entropy, argmax, rank;
+    y.dtype = of->real;
+    for (int i = 0; i < y.ndim; i++) y.strides[i] = 0;
+    if (!PyArg_ParseTuple(terms, "ppp:terms", &entropy, &argmax, &rank) ||
+        make_problem(ONS_OPERATION_logprob, of, &y, to) < 0)
+        return -1;
+    logprob->count = 1;
+    logprob->in_double = of->real == ONS_FLOAT64;
+    logprob->entropy = entropy ? NOWHERE : NULL;
+    logprob->argmax = argmax ? NOWHERE : NULL;
+    logprob->rank = rank ? NOWHERE : NULL;
+    to->problem.logprob = logprob;
+    return 0;
+}
+
+/* ------- All of them ------- */
+
+int ons_plan_by_terms(ons_operation operation, PyObject *terms, const ons_view *x,
+                      const ons_view *result, const bool reduced[ONS_MAX_DIMS], ons_method method,
+                      const ons_machine *machine, ons_planned *to) {
+    arrays of = {.reduced = reduced,
+                 .real = x->dtype == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32};
+    int taken;
+    ons_status status;
+    memset(to, 0, sizeof *to);
+    for (int role = 0; role < ONS_OPERANDS; role++) ons_no_view(&of.operand[role]);
+    of.operand[ONS_X] = *x;
+    switch (operation) {
+    case ONS_OPERATION_cross_entropy:
+    case ONS_OPERATION_cross_entropy_with_grad:
+        taken = take_loss(terms, operation, &of, result, to);
+        status = taken == 0 ? plan_loss(method, machine, to) : ONS_OK;
+        break;
+    case ONS_OPERATION_logprob:
+        taken = take_logprob(terms, &of, to);
+        status = taken == 0 ? plan_problem(method, machine, to) : ONS_OK;
+        break;
+    default: PyErr_SetString(PyExc_ValueError, "the operation takes no terms"); return -1;
+    }
+    if (taken == 0 && status != ONS_OK)
+        ons_set_error(status, method, &to->problem, machine, &to->plan);
+    return taken == 0 && status == ONS_OK ? 0 : -1;
+}
+
+PyObject *ons_steps_as_dicts(const ons_planned *planned) {
+    PyObject *all = PyTuple_New(planned->steps);
+    for (int i = 0; all && i < planned->steps; i++) {
+        const ons_step *step = &planned->step[i];
+        const ons_plan *plan = step->plan;
+        const bool on_gpu = planned->problem.device == ONS_CUDA;
+        PyObject *one = Py_BuildValue(
+            "{s:s,s:z,s:i,s:i,s:i,s:L}", "what", step->what, "method",
+            step->method == ONS_METHOD_AUTO ? NULL : ons_method_name(step->method), "reads",
+            step->reads, "writes", step->writes, "threads", plan ? plan->threads : 0,
+            "blocks_a_row", plan && on_gpu ? (long long)plan->blocks_a_row : 0LL);
+        if (!one) {
+            Py_CLEAR(all);
+            break;
+        }
+        PyTuple_SET_ITEM(all, i, one);
+    }
+    return all;
+}
