@@ -124,10 +124,19 @@ static bool is_split(const ons_plan *plan) {
            plan->threads > 1;
 }
 
+/* Whether the rows that `threads` threads work on at once fit the caches. In the column form each
+ * thread keeps `columns` columns. */
+static bool fits_caches(const ons_machine *machine, const ons_plan *plan, int threads,
+                        int64_t columns) {
+    const int64_t row = plan->N * ons_dtype_size(plan->compute);
+    const int64_t cached = longest_in_caches(machine, plan);
+    return plan->form == ONS_ROW_FORM
+               ? row <= cached && threads * ONS_KEPT_ROWS * row <= SCRATCH_BYTES
+               : row * columns <= cached / 2;
+}
+
 static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *machine,
                                 ons_plan *plan) {
-    int64_t row = plan->N * ons_dtype_size(plan->compute);
-    int64_t cached = longest_in_caches(machine, plan);
     if (plan->k > SPLIT_K || (plan->k > 0 && !is_split(plan))) {
         plan->reason = "the k largest are found in each tile while it is in the first cache";
         return ONS_METHOD_online;
@@ -146,9 +155,7 @@ static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *m
         plan->reason = "one value a row: it is read once, tile by tile";
         return ONS_METHOD_online;
     }
-    if (plan->form == ONS_ROW_FORM
-            ? row <= cached && plan->threads * ONS_KEPT_ROWS * row <= SCRATCH_BYTES
-            : row * columns_kept(problem, plan) <= cached / 2) {
+    if (fits_caches(machine, plan, plan->threads, columns_kept(problem, plan))) {
         plan->reason = "the rows that are in work at once fit the caches: one read from memory";
         plan->measured = RESULTS
             "float32 16384x1024, 1 thread: fused 1.47, online 0.80; "
@@ -252,11 +259,34 @@ static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
            whole_steps && fits_kernels(plan, dtype);
 }
 
+/* The plan of a divergence. A thread runs softmax and log_softmax on a piece of the rows at a time
+ * (cpu/divergence.c). The method is the one that these calls take. */
+static void plan_divergence(const ons_machine *machine, ons_plan *plan) {
+    plan->width = ons_divergence_piece(plan);
+    plan->threads =
+        (int)min_of(plan->threads, (plan->rows + plan->width - 1) / larger(plan->width, 1));
+    if (plan->threads < 1) plan->threads = 1;
+    ons_plan piece = *plan;
+    piece.threads = 1;
+    const bool fits = fits_caches(machine, &piece, 1, plan->width);
+    plan->method = fits ? ONS_METHOD_fused : ONS_METHOD_online;
+    plan->reason =
+        fits ? "softmax and log_softmax of some rows at a time fill scratch; the terms come from it"
+             : "softmax and log_softmax fill scratch; rows too long for the caches are read twice";
+    plan->workspace_bytes = plan->threads * ONS_DIVERGENCE_ARRAYS * plan->width * plan->N *
+                            ons_dtype_size(plan->compute);
+    plan->on_chip_bytes = fits ? plan->N * ons_dtype_size(plan->compute) : 0;
+}
+
 ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     int64_t elements = plan->rows * plan->N;
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
     plan->threads = (int)min_of(useful, machine->threads);
     choose_form_on_cpu(problem, plan);
+    if (ons_is_divergence(problem->operation)) {
+        plan_divergence(machine, plan);
+        return ONS_OK;
+    }
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
 
     /* each thread has its own candidates */

@@ -2,6 +2,7 @@
  * plan/cpu.c and plan/gpu_choice.c choose the method, plan/gpu_shape.c and plan/gpu_topk.c its
  * shape. They hold all thresholds. */
 #include "plan.h"
+#include "../api/logprob.h"
 #include "../api/plan_facts.h"
 #include "../api/rounding.h"
 
@@ -125,6 +126,9 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     const bool given = problem->operand[ONS_STATISTIC].data && !operation->selects;
     const bool by_given = given && method == ONS_METHOD_AUTO;
     const bool finds_moments = problem->operation == ONS_OPERATION_logprob;
+    const ons_logprob *logprob = finds_moments ? problem->logprob : NULL;
+    const bool walks_twice =
+        on_cpu && logprob && (logprob->entropy || logprob->argmax || logprob->rank);
     if (by_given) method = of_given;
     if (finds_moments) method = on_cpu ? ONS_METHOD_online : ONS_METHOD_split;
     plan->method = method;
@@ -133,6 +137,8 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     if (operation->selects) plan->k = problem->k;
     plan->reason = by_given        ? "the pairs of the rows are given: their elements are read once"
+                   : walks_twice   ? "each row is read tile by tile: once for its sum, once more "
+                                     "for entropy, argmax or rank"
                    : finds_moments ? "the row is read once, tile by tile"
                                    : "asked for by name";
     if (operation->loss && !operation->gradient && !given && !finds_moments &&

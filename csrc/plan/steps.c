@@ -36,10 +36,40 @@ static void add_logprob(step_list *to, const ons_problem *problem) {
         add_plain(to, "a second walk for argmax, up to the largest element", 0, 0);
 }
 
+/* cpu/divergence.c, cuda/divergence.cu, cuda/kernel/launch_divergence.cuh */
+static void add_divergence(step_list *to, const ons_problem *problem) {
+    static const ons_loss nothing_beside = {.gradient = false};
+    const ons_loss *loss = problem->loss ? problem->loss : &nothing_beside;
+    const bool js = problem->operation == ONS_OPERATION_js_divergence, gradient = loss->gradient;
+    const bool of_q = problem->operation == ONS_OPERATION_reverse_kl_divergence;
+    if (problem->device == ONS_CPU) {
+        const int reads = ons_methods[to->plan->method].reads;
+        add(to, "softmax of p", reads, 0);
+        if (!js) {
+            add(to, "log_softmax of p", reads, 0);
+            add(to, "log_softmax of q", reads, 0);
+        }
+        if (js || (of_q && gradient)) add(to, "softmax of q", reads, 0);
+        add_plain(to, gradient ? "the values and the gradient, from scratch" :
+                                 "the values, from scratch", 0, gradient);
+        return;
+    }
+    if (to->plan->method != ONS_METHOD_split) {
+        add(to, gradient ? "the value of each row and its gradient" : "the value of each row", 2,
+            gradient);
+    } else {
+        add(to, js ? "the pairs (m, d) of both rows" : "the value of each row", 2, 0);
+        if (js) add(to, "the value of each row", 2, 0);
+        if (gradient) add(to, "the gradient", 2, 1);
+    }
+    if (loss->reduced) add_plain(to, "the sum of the values", 0, 0);
+}
+
 int ons_steps(const ons_problem *problem, const ons_plan *plan, ons_step steps[ONS_MOST_STEPS]) {
     step_list all = {steps, plan, 0};
     if (problem->operation == ONS_OPERATION_cross_entropy)
         add_plain(&all, "the loss of each row, from one element", 0, 0);
     if (problem->operation == ONS_OPERATION_logprob) add_logprob(&all, problem);
+    if (ons_is_divergence(problem->operation)) add_divergence(&all, problem);
     return all.count;
 }

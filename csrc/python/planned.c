@@ -85,6 +85,26 @@ static int take_logprob(PyObject *terms, const arrays *of, ons_planned *to) {
     return 0;
 }
 
+/* ------- Divergences (divergence.c) ------- */
+
+static int take_divergence(PyObject *terms, ons_operation operation, arrays *of,
+                           const ons_view *result, ons_planned *to) {
+    ons_loss *loss = &to->divergence;
+    int gradient, reduces;
+    double scale;
+    of->operand[ONS_GRADIENT] = of->operand[ONS_X]; /* the other input */
+    if (!PyArg_ParseTuple(terms, "ppd:terms", &gradient, &reduces, &scale) ||
+        make_problem(operation, of, gradient ? result : &of->operand[ONS_X], to) < 0)
+        return -1;
+    loss->gradient = gradient;
+    loss->in_double = of->real == ONS_FLOAT64;
+    loss->loss = NOWHERE;
+    loss->reduced = reduces ? NOWHERE : NULL;
+    to->problem.loss = loss;
+    to->problem.scale_by = scale;
+    return 0;
+}
+
 /* ------- All of them ------- */
 
 int ons_plan_by_terms(ons_operation operation, PyObject *terms, const ons_view *x,
@@ -105,6 +125,12 @@ int ons_plan_by_terms(ons_operation operation, PyObject *terms, const ons_view *
         break;
     case ONS_OPERATION_logprob:
         taken = take_logprob(terms, &of, to);
+        status = taken == 0 ? plan_problem(method, machine, to) : ONS_OK;
+        break;
+    case ONS_OPERATION_kl_divergence:
+    case ONS_OPERATION_reverse_kl_divergence:
+    case ONS_OPERATION_js_divergence:
+        taken = take_divergence(terms, operation, &of, result, to);
         status = taken == 0 ? plan_problem(method, machine, to) : ONS_OK;
         break;
     default: PyErr_SetString(PyExc_ValueError, "the operation takes no terms"); return -1;

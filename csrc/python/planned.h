@@ -17,6 +17,7 @@ typedef struct {
     int64_t least_bytes; /* plan_facts.h */
     ons_loss_parts parts;
     ons_logprob logprob;
+    ons_loss divergence;
 } ons_planned;
 
 bool ons_is_planned_by_terms(ons_operation operation);
