@@ -12,9 +12,10 @@ import numpy as np
 
 from . import _core
 from ._libraries.meta import as_planned, has_no_values
-from ._plan import Cost, Plan, reasons
+from ._plan import Cost, Plan, Step, reasons
 from ._plan.table import Table, as_html, plain
-from ._types import MethodName, OperationName
+from ._plan.terms import facts_of, terms_of
+from ._types import MethodName, OperationName, PlannedOperation
 
 if TYPE_CHECKING:
     from ._types import ArrayLike, Device, DType
@@ -160,8 +161,9 @@ def plan(
     device: Device = None,
     method: MethodName = "auto",
     num_threads: int | None = None,
-    operation: OperationName = "softmax",
+    operation: PlannedOperation = "softmax",
     k: SupportsIndex | None = None,
+    **arguments: Any,
 ) -> Plan:
     """The method that an operation would take for an array, and why, and what each method would cost.
 
@@ -200,22 +202,30 @@ def plan(
     if has_no_values(array_or_shape):
         array_or_shape, dtype, place = as_planned(array_or_shape, dtype, place)
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
+    terms = terms_of(operation, arguments)
+    if terms and dtype is not None and not isinstance(array_or_shape, tuple):
+        raise TypeError(f"plan() of {operation} takes no dtype with an array: expected None")
 
     def planned(name: str) -> dict[str, Any]:
-        return _core.plan(
+        return facts_of(
             array_or_shape,
             axes,
+            operation,
+            terms,
             dtype=dtype,
             device=place,
             method=name,
             num_threads=num_threads,
-            operation=operation,
             k=k,
         )
 
     facts = planned(method)
-    known = methods("cpu" if facts["device"] == "cpu" else "cuda", operation=operation)
-    costs, rivals = _costs(known, planned, facts["method"])
+    if terms:
+        costs, rivals = (reasons.cost(facts["method"], facts, reasons.bytes_once(facts)),), []
+        facts["arguments"] = terms.arguments
+    else:
+        known = methods("cpu" if facts["device"] == "cpu" else "cuda", operation=operation)
+        costs, rivals = _costs(known, planned, facts["method"])
     (own,) = (cost for cost in costs if cost.method == facts["method"])
     if method == "auto" and not _core.get_batch_invariant():
 
@@ -233,8 +243,12 @@ def plan(
         "launch_seconds",
     ):
         facts[name] = facts.get(name) or None
-    for name in ("reads", "read_bytes", "past_caches", "last_cache", "least_bytes"):
+    for name in ("reads_again", "read_bytes", "past_caches", "last_cache", "least_bytes"):
         facts.pop(name, None)
+    steps = [{name: value or None for name, value in step.items()} for step in facts.pop("steps", ())]
+    facts["steps"] = tuple(
+        Step(**{**step, "reads": step["reads"] or 0, "writes": step["writes"] or 0}) for step in steps
+    )
     return Plan(**facts, others=costs, num_threads=num_threads)
 
 
