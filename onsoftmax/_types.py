@@ -40,6 +40,7 @@ PlannedOperation = (
         "kl_divergence_with_grad",
         "js_divergence",
         "js_divergence_with_grad",
+        "route",
     ]
 )
 NormalizerMethod = Literal["auto", "invariant", "exact"]

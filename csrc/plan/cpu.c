@@ -1,6 +1,7 @@
 /* plan/cpu.c - the method, the form and the tiles on the CPU. The thresholds were found by trying
  * values on a Zen 4 and an Emerald Rapids that also did other work. benchmarks/bench_cpu.py shows
  * their effect. */
+#include "../api/route.h"
 #include "../cpu/cpu.h"
 #include "plan.h"
 
@@ -278,6 +279,30 @@ static void plan_divergence(const ons_machine *machine, ons_plan *plan) {
     plan->on_chip_bytes = fits ? plan->N * ons_dtype_size(plan->compute) : 0;
 }
 
+/* The plan of a router. A thread takes a piece of the rows at a time (cpu/route.c), and each call on
+ * the piece runs on this thread. The method is the one of the call that reads the logits. */
+static void plan_route(const ons_route *route, const ons_machine *machine, ons_plan *plan) {
+    const bool has_keys = route->bias || ons_route_has_groups(route);
+    ons_plan piece = *plan;
+    piece.threads = 1;
+    plan->threads = (int)min_of(plan->threads, larger(plan->rows, 1));
+    plan->width = 1;
+    if (has_keys && ons_route_needs_pair(route)) {
+        const bool fits = fits_caches(machine, &piece, 1, 1);
+        plan->method = fits ? ONS_METHOD_fused : ONS_METHOD_online;
+        plan->reason = "softmax and the keys of some rows at a time fill scratch; the k largest "
+                       "keys are found there";
+    } else {
+        plan->method = ONS_METHOD_online;
+        plan->reason =
+            has_keys ? "the keys of some rows at a time fill scratch; the k largest are found there"
+                     : "the k largest are found in each tile while it is in the first cache";
+    }
+    plan->on_chip_bytes = (plan->method == ONS_METHOD_fused ? plan->N : min_of(plan->tile, plan->N)) *
+                          ons_dtype_size(plan->compute);
+    plan->workspace_bytes = 0;
+}
+
 ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     int64_t elements = plan->rows * plan->N;
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
@@ -285,6 +310,10 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
     choose_form_on_cpu(problem, plan);
     if (ons_is_divergence(problem->operation)) {
         plan_divergence(machine, plan);
+        return ONS_OK;
+    }
+    if (problem->operation == ONS_OPERATION_route && problem->route) {
+        plan_route(problem->route, machine, plan);
         return ONS_OK;
     }
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);

@@ -362,7 +362,5 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
 }
 
 int ons_topk_reads(const ons_plan *plan) {
-    const bool counts =
-        plan->family == ONS_FAMILY_topk_large || plan->family == ONS_FAMILY_route_in_block;
-    return (counts ? 3 : 1) + plan->in_double;
+    return (plan->family == ONS_FAMILY_topk_large ? 3 : 1) + plan->in_double;
 }

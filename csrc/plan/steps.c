@@ -4,6 +4,7 @@
 #include "../api/logprob.h"
 #include "../api/loss.h"
 #include "../api/plan_facts.h"
+#include "../api/route.h"
 
 /* The steps that were added so far. */
 typedef struct {
@@ -65,11 +66,40 @@ static void add_divergence(step_list *to, const ons_problem *problem) {
     if (loss->reduced) add_plain(to, "the sum of the values", 0, 0);
 }
 
+/* cpu/route.c, cuda/topk/route*.cu */
+static void add_route(step_list *to, const ons_problem *problem) {
+    const ons_route *route = problem->route;
+    const bool has_groups = ons_route_has_groups(route), needs_pair = ons_route_needs_pair(route);
+    const bool has_keys = route->bias || has_groups;
+    if (problem->device == ONS_CUDA) {
+        if (to->plan->method != ONS_METHOD_online) {
+            add(to, "the k experts and their weights", 1, 0);
+            return;
+        }
+        if (needs_pair) add(to, "the pair (m, d) of each row", 1, 0);
+        add(to, "the keys of each row, to the workspace", 1, 0);
+        add_plain(to, "the k experts, from the keys, read 3 to 14 times", 0, 0);
+        return;
+    }
+    if (has_keys && needs_pair)
+        add(to, "softmax of some rows at a time, to scratch", ons_methods[to->plan->method].reads,
+            0);
+    if (has_keys && !(route->bias && route->score == ONS_SCORE_SOFTMAX))
+        add_plain(to, "the keys of these rows, to scratch", 1, 0);
+    else if (has_keys)
+        add_plain(to, "the keys of these rows, from scratch to scratch", 0, 0);
+    if (has_keys)
+        add_plain(to, "the k largest keys, and the weights", 0, 0);
+    else
+        add(to, "the k largest logits, and the weights", 1, 0);
+}
+
 int ons_steps(const ons_problem *problem, const ons_plan *plan, ons_step steps[ONS_MOST_STEPS]) {
     step_list all = {steps, plan, 0};
     if (problem->operation == ONS_OPERATION_cross_entropy)
         add_plain(&all, "the loss of each row, from one element", 0, 0);
     if (problem->operation == ONS_OPERATION_logprob) add_logprob(&all, problem);
     if (ons_is_divergence(problem->operation)) add_divergence(&all, problem);
+    if (problem->operation == ONS_OPERATION_route && problem->route) add_route(&all, problem);
     return all.count;
 }

@@ -138,6 +138,10 @@ extern const char ons_sample_doc[];
 /* route.c */
 PyObject *ons_route_call(PyObject *self, PyObject *args);
 extern const char ons_route_doc[];
+/* Raises an error if the groups do not fit N experts, or have fewer than k. */
+#define ONS_ALL_GROUPS INT64_MIN /* in place of top_groups */
+struct ons_route;
+int ons_check_groups(const struct ons_route *route, int64_t N, int64_t k);
 
 /* divergence.c */
 PyObject *ons_divergence_call(PyObject *self, PyObject *args);

@@ -147,15 +147,14 @@ static PyObject *facts_of(const ons_view *x, const ons_problem *problem, const o
 }
 
 /* The facts of a call that takes more than a method. */
-static PyObject *facts_by_terms(ons_operation operation, PyObject *const given[KEYWORDS],
+static PyObject *facts_by_terms(ons_operation operation, PyObject *terms, PyObject *k,
                                 const ons_view *x, const ons_view *result, const bool *reduced,
                                 ons_method method, const ons_machine *machine) {
     ons_planned *planned = PyMem_Malloc(sizeof *planned);
     PyObject *facts = NULL, *steps = NULL;
     int reads = 0;
     if (!planned) return PyErr_NoMemory();
-    if (ons_plan_by_terms(operation, given[TERMS], x, result, reduced, method, machine, planned) ==
-        0) {
+    if (ons_plan_by_terms(operation, terms, k, x, result, reduced, method, machine, planned) == 0) {
         for (int i = 0; i < planned->steps; i++) reads += planned->step[i].reads;
         facts = facts_of(x, &planned->problem, machine, &planned->plan, reads,
                          planned->least_bytes);
@@ -210,7 +209,7 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (ons_take_method(given[METHOD], x->device, operation, &method) < 0) goto done;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
     if (by_terms) {
-        result = facts_by_terms(operation, given, x, y, reduced, method, &machine);
+        result = facts_by_terms(operation, given[TERMS], k, x, y, reduced, method, &machine);
         goto done;
     }
     if (info->selects) {

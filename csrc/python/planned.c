@@ -7,7 +7,7 @@
 static void *const NOWHERE = (void *)(uintptr_t)4096;
 
 bool ons_is_planned_by_terms(ons_operation operation) {
-    return ons_operations[operation].loss;
+    return ons_operations[operation].loss || operation == ONS_OPERATION_route;
 }
 
 /* The arrays of the call, before it makes its problem. */
@@ -105,9 +105,37 @@ static int take_divergence(PyObject *terms, ons_operation operation, arrays *of,
     return 0;
 }
 
+/* ------- Routers (route.c) ------- */
+
+static int take_route(PyObject *terms, PyObject *plain_k, arrays *of, ons_planned *to) {
+    ons_route *route = &to->route;
+    ons_selection selection;
+    ons_view weights, *x = &of->operand[ONS_X];
+    int score, has_bias, renormalize;
+    long long groups, top_groups;
+    if (!PyArg_ParseTuple(terms, "ipLLp:terms", &score, &has_bias, &groups, &top_groups,
+                          &renormalize) ||
+        ons_take_selection(plain_k, NULL, x, of->reduced, &selection) < 0)
+        return -1;
+    route->score = (ons_score)score;
+    route->bias = has_bias ? NOWHERE : NULL;
+    route->groups = groups;
+    route->top_groups = top_groups == ONS_ALL_GROUPS ? groups : top_groups;
+    route->renormalize = renormalize;
+    route->scale = 1.0;
+    if (ons_check_groups(route, x->shape[selection.axis], selection.k) < 0) return -1;
+    ons_view_selected(x, &selection, of->real, &weights);
+    ons_view_selected(x, &selection, ONS_INT64, &of->operand[ONS_INDICES]);
+    weights.data = of->operand[ONS_INDICES].data = NOWHERE;
+    if (make_problem(ONS_OPERATION_route, of, &weights, to) < 0) return -1;
+    to->problem.route = route;
+    to->problem.k = selection.k;
+    return 0;
+}
+
 /* ------- All of them ------- */
 
-int ons_plan_by_terms(ons_operation operation, PyObject *terms, const ons_view *x,
+int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_k, const ons_view *x,
                       const ons_view *result, const bool reduced[ONS_MAX_DIMS], ons_method method,
                       const ons_machine *machine, ons_planned *to) {
     arrays of = {.reduced = reduced,
@@ -117,6 +145,10 @@ int ons_plan_by_terms(ons_operation operation, PyObject *terms, const ons_view *
     memset(to, 0, sizeof *to);
     for (int role = 0; role < ONS_OPERANDS; role++) ons_no_view(&of.operand[role]);
     of.operand[ONS_X] = *x;
+    if (x->ndim == 0) {
+        PyErr_SetString(PyExc_ValueError, "the array has shape (): expected at least one dimension");
+        return -1;
+    }
     switch (operation) {
     case ONS_OPERATION_cross_entropy:
     case ONS_OPERATION_cross_entropy_with_grad:
@@ -131,6 +163,10 @@ int ons_plan_by_terms(ons_operation operation, PyObject *terms, const ons_view *
     case ONS_OPERATION_reverse_kl_divergence:
     case ONS_OPERATION_js_divergence:
         taken = take_divergence(terms, operation, &of, result, to);
+        status = taken == 0 ? plan_problem(method, machine, to) : ONS_OK;
+        break;
+    case ONS_OPERATION_route:
+        taken = take_route(terms, plain_k, &of, to);
         status = taken == 0 ? plan_problem(method, machine, to) : ONS_OK;
         break;
     default: PyErr_SetString(PyExc_ValueError, "the operation takes no terms"); return -1;

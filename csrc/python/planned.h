@@ -7,6 +7,7 @@
 
 #include "../api/logprob.h"
 #include "../api/loss_parts.h"
+#include "../api/route.h"
 
 /* The arrays of such a call exist in name alone. Do not copy it: the problem points into it. */
 typedef struct {
@@ -18,13 +19,14 @@ typedef struct {
     ons_loss_parts parts;
     ons_logprob logprob;
     ons_loss divergence;
+    ons_route route;
 } ons_planned;
 
 bool ons_is_planned_by_terms(ons_operation operation);
 
 /* Makes the plan of a call on x. `terms` is a tuple of what onsoftmax/_plan/terms.py finds in the
- * call's arguments. `result` is a view of x's shape whose strides and address a gradient has. */
-int ons_plan_by_terms(ons_operation operation, PyObject *terms, const ons_view *x,
+ * call's arguments. plain_k is NULL if the operation takes no k. `result` is a view of x's shape whose strides and address a gradient has. */
+int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_k, const ons_view *x,
                       const ons_view *result, const bool reduced[ONS_MAX_DIMS], ons_method method,
                       const ons_machine *machine, ons_planned *to);
 

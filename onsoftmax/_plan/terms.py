@@ -10,6 +10,7 @@ from typing import Any
 from .. import _core
 from .._divergences import check_divergence
 from .._losses import check_terms
+from .._route import ALL_GROUPS, SCORES, check_names
 from .text import listed
 
 Facts = dict[str, Any]
@@ -70,6 +71,29 @@ def _divergence_with_grad(
     return Terms(own, core, {"wrt": wrt, "scale": float(scale), "reduction": reduction})
 
 
+def _route(
+    name: str,
+    *,
+    score: str = "softmax",
+    bias: Any = False,
+    groups: int = 1,
+    top_groups: int | None = None,
+    renormalize: bool = True,
+) -> Terms:
+    check_names(score, "auto")
+    arguments = {
+        "score": score,
+        "bias": _is_given(bias),
+        "groups": operator.index(groups),
+        "top_groups": None if top_groups is None else operator.index(top_groups),
+        "renormalize": bool(renormalize),
+    }
+    core = {**arguments, "score": SCORES.index(score)}  # type: ignore[arg-type]
+    if top_groups is None:
+        core["top_groups"] = ALL_GROUPS
+    return Terms(name, tuple(core.values()), arguments)
+
+
 _TAKES: dict[str, Callable[..., Terms]] = {
     "cross_entropy": _cross_entropy,
     "cross_entropy_with_grad": _cross_entropy,
@@ -78,6 +102,7 @@ _TAKES: dict[str, Callable[..., Terms]] = {
     "kl_divergence_with_grad": _divergence_with_grad,
     "js_divergence": _divergence,
     "js_divergence_with_grad": _divergence_with_grad,
+    "route": _route,
 }
 
 
