@@ -5,6 +5,13 @@
 #include "../api/loss.h"
 #include "../api/plan_facts.h"
 #include "../api/route.h"
+#include "gpu.h"
+
+int64_t ons_blocks_a_row(const ons_plan *plan) {
+    const bool in_turn =
+        plan->family == ONS_FAMILY_topk_large || plan->family == ONS_FAMILY_route_in_block;
+    return in_turn && plan->blocks_a_row > 0 ? 1 : plan->blocks_a_row;
+}
 
 /* The steps that were added so far. */
 typedef struct {

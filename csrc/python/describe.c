@@ -103,7 +103,7 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     bool known = !machine->gpu && ons_gpu_count(&count) == ONS_OK && count > 0 &&
                  ons_describe_kernel(problem, plan, &kernel) == ONS_OK;
     PyObject *more = Py_BuildValue(
-        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d,s:d}", "blocks_a_row", (long long)plan->blocks_a_row,
+        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d,s:d}", "blocks_a_row", (long long)ons_blocks_a_row(plan),
         "elements_a_thread", plan->elements_a_thread, "warps", plan->threads / 32, "longest_row",
         (long long)plan->longest_row, "copy_speed", plan->copy_speed, "measured_seconds",
         ons_measured_seconds(problem, machine, plan), "measured_copy_seconds",

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "../cpu/cpu.h"
+
 /* The address of an array that nobody reads. */
 static void *const NOWHERE = (void *)(uintptr_t)4096;
 
@@ -168,6 +170,9 @@ int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_
     case ONS_OPERATION_route:
         taken = take_route(terms, plain_k, &of, to);
         status = taken == 0 ? plan_problem(method, machine, to) : ONS_OK;
+        if (taken == 0 && status == ONS_OK && x->device == ONS_CPU)
+            to->plan.workspace_bytes =
+                ons_cpu_route_scratch(&to->problem, &to->plan, &to->plan.width);
         break;
     default: PyErr_SetString(PyExc_ValueError, "the operation takes no terms"); return -1;
     }
@@ -186,7 +191,7 @@ PyObject *ons_steps_as_dicts(const ons_planned *planned) {
             "{s:s,s:z,s:i,s:i,s:i,s:L}", "what", step->what, "method",
             step->method == ONS_METHOD_AUTO ? NULL : ons_method_name(step->method), "reads",
             step->reads, "writes", step->writes, "threads", plan ? plan->threads : 0,
-            "blocks_a_row", plan && on_gpu ? (long long)plan->blocks_a_row : 0LL);
+            "blocks_a_row", plan && on_gpu ? (long long)ons_blocks_a_row(plan) : 0LL);
         if (!one) {
             Py_CLEAR(all);
             break;
