@@ -41,6 +41,7 @@ PlannedOperation = (
         "js_divergence",
         "js_divergence_with_grad",
         "route",
+        "sample",
     ]
 )
 NormalizerMethod = Literal["auto", "invariant", "exact"]

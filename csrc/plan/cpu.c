@@ -3,6 +3,7 @@
  * their effect. */
 #include "../api/route.h"
 #include "../cpu/cpu.h"
+#include "../cuda/topk/sample_list.h"
 #include "plan.h"
 
 /* With fewer columns than this, they are gathered one by one, since most of each vector would be
@@ -303,6 +304,23 @@ static void plan_route(const ons_route *route, const ons_machine *machine, ons_p
     plan->workspace_bytes = 0;
 }
 
+/* The plan of a sampler: the same (cpu/sample.c). */
+static void plan_sample(const ons_sample *sample, const ons_machine *machine, ons_plan *plan) {
+    const bool takes_all = ons_sample_takes_all(sample, plan->N);
+    ons_plan piece = *plan;
+    piece.threads = 1;
+    plan->threads = (int)min_of(plan->threads, larger(plan->rows, 1));
+    plan->width = 1;
+    plan->method = takes_all && fits_caches(machine, &piece, 1, 1) ? ONS_METHOD_fused
+                                                                   : ONS_METHOD_online;
+    plan->reason = takes_all
+                       ? "softmax of some rows at a time fills scratch; the token comes from there"
+                       : "the first tokens are found in each tile while it is in the first cache";
+    plan->on_chip_bytes = (plan->method == ONS_METHOD_fused ? plan->N : min_of(plan->tile, plan->N)) *
+                          ons_dtype_size(plan->compute);
+    plan->workspace_bytes = 0; /* it takes memory while it runs, as much as the rows need */
+}
+
 ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     int64_t elements = plan->rows * plan->N;
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
@@ -314,6 +332,10 @@ ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machin
     }
     if (problem->operation == ONS_OPERATION_route && problem->route) {
         plan_route(problem->route, machine, plan);
+        return ONS_OK;
+    }
+    if (problem->operation == ONS_OPERATION_sample && problem->sample) {
+        plan_sample(problem->sample, machine, plan);
         return ONS_OK;
     }
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);

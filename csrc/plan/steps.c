@@ -5,6 +5,7 @@
 #include "../api/loss.h"
 #include "../api/plan_facts.h"
 #include "../api/route.h"
+#include "../cuda/topk/sample_list.h"
 #include "gpu.h"
 
 int64_t ons_blocks_a_row(const ons_plan *plan) {
@@ -101,6 +102,46 @@ static void add_route(step_list *to, const ons_problem *problem) {
         add(to, "the k largest logits, and the weights", 1, 0);
 }
 
+/* cpu/sample.c, cuda/topk/sample*.cu */
+static void add_sample(step_list *to, const ons_problem *problem) {
+    const ons_sample *sample = problem->sample;
+    const int64_t N = to->plan->N, k = to->plan->k, top_k = sample->top_k.number;
+    const bool takes_all = ons_sample_takes_all(sample, N);
+    if (problem->device == ONS_CPU) {
+        if (takes_all) {
+            add(to, "softmax of some rows at a time, to scratch",
+                ons_methods[to->plan->method].reads, 0);
+            add_plain(to, "the token, from scratch", 0, 0);
+            return;
+        }
+        add(to, "the first tokens of some rows, by softmax_topk", 1, 0);
+        add_plain(to, "the token, from these tokens", 0, 0);
+        if (!ons_sample_ends_in_list(sample, N, 1))
+            add_plain(to, "softmax of the rows that need more tokens", 0, 0);
+        return;
+    }
+    if (takes_all) {
+        add(to, "the pair (m, d) of each part of a row", 1, 0);
+        add_plain(to, "the token, from one part of the row", 0, 0);
+        return;
+    }
+    if (sample->temperature.of_rows && !ons_sample_knows_no_d(sample, N))
+        add_plain(to, "the factor of each row's logits", 0, 0);
+    if (k > 0) {
+        add(to, "the first tokens of each row, by softmax_topk", ons_topk_reads(to->plan), 0);
+        add_plain(to, "the token, from these tokens", 0, 0);
+        if (!ons_sample_ends_in_list(sample, N, k))
+            add_plain(to, "4 or more reads of the rows that need more tokens", 0, 0);
+        return;
+    }
+    const int filters = (top_k >= 1 && top_k < N) + (sample->top_p.of_rows || sample->top_p.number < 1) +
+                        (sample->min_p.of_rows || sample->min_p.number > 0);
+    add(to, "the pair (m, d) of each row", 1, 0);
+    add(to, "the mass of its tokens, in ranges of logits", 1, 0);
+    add(to, "where its filters end", filters, 0);
+    add(to, "the token", 1, 0);
+}
+
 int ons_steps(const ons_problem *problem, const ons_plan *plan, ons_step steps[ONS_MOST_STEPS]) {
     step_list all = {steps, plan, 0};
     if (problem->operation == ONS_OPERATION_cross_entropy)
@@ -108,5 +149,6 @@ int ons_steps(const ons_problem *problem, const ons_plan *plan, ons_step steps[O
     if (problem->operation == ONS_OPERATION_logprob) add_logprob(&all, problem);
     if (ons_is_divergence(problem->operation)) add_divergence(&all, problem);
     if (problem->operation == ONS_OPERATION_route && problem->route) add_route(&all, problem);
+    if (problem->operation == ONS_OPERATION_sample && problem->sample) add_sample(&all, problem);
     return all.count;
 }

@@ -133,7 +133,8 @@ static PyObject *facts_of(const ons_view *x, const ons_problem *problem, const o
         made->measured ? made->measured : "", "dtype", ons_dtype_name(x->dtype), "form",
         made->form == ONS_ROW_FORM ? "row" : "column", "compute",
         ons_dtype_name(made->in_double ? ONS_FLOAT64 : made->compute), "rows",
-        (long long)made->rows, "N", (long long)made->N, "k", (long long)problem->k, "tile",
+        (long long)made->rows, "N", (long long)made->N, "k",
+        problem->sample ? 0LL : (long long)problem->k, "tile",
         (long long)made->tile, "width", (long long)made->width, "reads_again",
         reads - ons_first_reads(problem->operation), "bytes_moved", (long long)made->bytes_moved,
         "on_chip_bytes", (long long)made->on_chip_bytes, "workspace_bytes",
@@ -198,9 +199,10 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
                      by_terms ? "needs" : "takes no");
         return NULL;
     }
-    if (info->selects != (given[K] != NULL)) {
+    const bool takes_k = info->selects && operation != ONS_OPERATION_sample;
+    if (takes_k != (given[K] != NULL)) {
         PyErr_Format(PyExc_TypeError, "plan() of %s %s", info->name,
-                     info->selects ? "needs k" : "takes no k: operation='softmax_topk' does");
+                     takes_k ? "needs k" : "takes no k: operation='softmax_topk' does");
         return NULL;
     }
     if (given[K] && !(k = ons_plain_k(given[K]))) return NULL;

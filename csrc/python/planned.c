@@ -9,7 +9,8 @@
 static void *const NOWHERE = (void *)(uintptr_t)4096;
 
 bool ons_is_planned_by_terms(ons_operation operation) {
-    return ons_operations[operation].loss || operation == ONS_OPERATION_route;
+    return ons_operations[operation].loss || operation == ONS_OPERATION_route ||
+           operation == ONS_OPERATION_sample;
 }
 
 /* The arrays of the call, before it makes its problem. */
@@ -135,6 +136,57 @@ static int take_route(PyObject *terms, PyObject *plain_k, arrays *of, ons_planne
     return 0;
 }
 
+/* ------- Samplers (sample.c) ------- */
+
+/* A number for all rows, or None for an array with a number for each row. */
+static int take_real(PyObject *object, ons_row_real *to) {
+    if (object == Py_None) {
+        to->of_rows = NOWHERE;
+        to->step = 1;
+        to->dtype = ONS_FLOAT32;
+        return 0;
+    }
+    to->number = PyFloat_AsDouble(object);
+    return PyErr_Occurred() ? -1 : 0;
+}
+static int take_integer(PyObject *object, ons_row_integer *to) {
+    if (object == Py_None) {
+        to->of_rows = NOWHERE;
+        to->step = 1;
+        return 0;
+    }
+    to->number = PyLong_AsLongLong(object);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int take_sample(PyObject *terms, arrays *of, ons_planned *to) {
+    ons_sample *sample = &to->sample;
+    ons_selection selection = {.k = 1};
+    ons_view logprobs, *x = &of->operand[ONS_X];
+    PyObject *temperature, *top_k, *top_p, *min_p;
+    int joint, logprob;
+    if (!PyArg_ParseTuple(terms, "OOOOpi:terms", &temperature, &top_k, &top_p, &min_p, &joint,
+                          &logprob) ||
+        take_real(temperature, &sample->temperature) < 0 ||
+        take_integer(top_k, &sample->top_k) < 0 || take_real(top_p, &sample->top_p) < 0 ||
+        take_real(min_p, &sample->min_p) < 0)
+        return -1;
+    sample->joint = joint;
+    sample->logprob = (ons_sample_logprob)logprob;
+    while (!of->reduced[selection.axis]) selection.axis++;
+    if (x->shape[selection.axis] == 0) {
+        PyErr_SetString(PyExc_ValueError, "logits has rows of length 0: expected at least 1");
+        return -1;
+    }
+    ons_view_selected(x, &selection, of->real, &logprobs);
+    ons_view_selected(x, &selection, ONS_INT64, &of->operand[ONS_INDICES]);
+    logprobs.data = of->operand[ONS_INDICES].data = NOWHERE;
+    if (make_problem(ONS_OPERATION_sample, of, &logprobs, to) < 0) return -1;
+    to->problem.sample = sample;
+    to->problem.k = 1;
+    return 0;
+}
+
 /* ------- All of them ------- */
 
 int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_k, const ons_view *x,
@@ -173,6 +225,10 @@ int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_
         if (taken == 0 && status == ONS_OK && x->device == ONS_CPU)
             to->plan.workspace_bytes =
                 ons_cpu_route_scratch(&to->problem, &to->plan, &to->plan.width);
+        break;
+    case ONS_OPERATION_sample:
+        taken = take_sample(terms, &of, to);
+        status = taken == 0 ? plan_problem(method, machine, to) : ONS_OK;
         break;
     default: PyErr_SetString(PyExc_ValueError, "the operation takes no terms"); return -1;
     }

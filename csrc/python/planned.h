@@ -8,6 +8,7 @@
 #include "../api/logprob.h"
 #include "../api/loss_parts.h"
 #include "../api/route.h"
+#include "../api/sample.h"
 
 /* The arrays of such a call exist in name alone. Do not copy it: the problem points into it. */
 typedef struct {
@@ -20,6 +21,7 @@ typedef struct {
     ons_logprob logprob;
     ons_loss divergence;
     ons_route route;
+    ons_sample sample;
 } ons_planned;
 
 bool ons_is_planned_by_terms(ons_operation operation);

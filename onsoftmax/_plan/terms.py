@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _core
+from .. import _sample_arguments as sample_arguments
 from .._divergences import check_divergence
 from .._losses import check_terms
 from .._route import ALL_GROUPS, SCORES, check_names
@@ -94,6 +95,29 @@ def _route(
     return Terms(name, tuple(core.values()), arguments)
 
 
+def _sample(
+    name: str,
+    *,
+    temperature: Any = 1.0,
+    top_k: Any = 0,
+    top_p: Any = 1.0,
+    min_p: Any = 0.0,
+    filter_apply_order: str = "top_k_first",
+    return_logprob: Any = False,
+) -> Terms:
+    sample_arguments.check_names(filter_apply_order, "auto")
+    logprob = sample_arguments.logprob_name(return_logprob)
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    numbers = {
+        key: None if value is None else sample_arguments.number_of(key, value)
+        for key, value in given.items()
+    }
+    of_logprob = 0 if logprob is None else 1 + sample_arguments.LOGPROBS.index(logprob)
+    core = (*numbers.values(), filter_apply_order == "joint", of_logprob)
+    others = {"filter_apply_order": filter_apply_order, "return_logprob": logprob or False}
+    return Terms(name, core, {**numbers, **others})
+
+
 _TAKES: dict[str, Callable[..., Terms]] = {
     "cross_entropy": _cross_entropy,
     "cross_entropy_with_grad": _cross_entropy,
@@ -103,6 +127,7 @@ _TAKES: dict[str, Callable[..., Terms]] = {
     "js_divergence": _divergence,
     "js_divergence_with_grad": _divergence_with_grad,
     "route": _route,
+    "sample": _sample,
 }
 
 
