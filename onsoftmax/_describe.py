@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _core
 from ._libraries.meta import as_planned, has_no_values
-from ._plan import Cost, Plan, Step, reasons
+from ._plan import Cost, Plan, PlanStep, reasons
 from ._plan.table import Table, as_html, plain
 from ._plan.terms import facts_of, terms_of
 from ._types import MethodName, OperationName, PlannedOperation
@@ -186,16 +186,31 @@ def plan(
         here, to plan by its data sheet: "RTX 4090", "L4", "A100" (SXM, 80 GB), "H100" (SXM), "H200" or
         "B200", in capitals or not, with spaces or without.
     operation : str
-        An operation that `methods` takes. For a gradient, the array stands for both inputs.
+        An operation that `methods` takes, cross_entropy, cross_entropy_with_grad, logprob, kl_divergence,
+        kl_divergence_with_grad, js_divergence, js_divergence_with_grad, route or sample. If the operation has
+        two inputs, the array stands for both.
     k : int, optional
-        The number of elements to select per row. softmax_topk needs k, other operations do not take it.
+        The number of elements to select per row. softmax_topk and route need k, other operations do not take
+        it.
+    **arguments
+        The arguments of the operation that change its plan, with the defaults of the call:
+
+        - cross_entropy and cross_entropy_with_grad: label_smoothing, weight, reduction.
+        - logprob: entropy, argmax, rank, topk.
+        - kl_divergence and js_divergence: scale, reduction. With the gradient also wrt.
+        - route: score, bias, groups, top_groups, renormalize.
+        - sample: temperature, top_k, top_p, min_p, filter_apply_order, return_logprob.
+
+        weight and bias may be True in place of an array. A parameter of sample may be None, which means an
+        array with a number for each row. Operations with such arguments have the methods "auto" and
+        "invariant".
 
     Raises
     ------
     ValueError, TypeError, AxisError
         As `softmax`. Also for an int or a list of ints in place of a shape, for an unknown device or
-        operation, for a device that the array is not on, for more than 2^48 elements, for softmax_topk
-        without k or with a k that it refuses, and for k with another operation.
+        operation, for a device that the array is not on, for more than 2^48 elements, for a k or another
+        argument that the operation refuses, and for an argument that is missing.
     """
     _refuse_lengths(array_or_shape)
     place = _device(device)
@@ -247,7 +262,7 @@ def plan(
         facts.pop(name, None)
     steps = [{name: value or None for name, value in step.items()} for step in facts.pop("steps", ())]
     facts["steps"] = tuple(
-        Step(**{**step, "reads": step["reads"] or 0, "writes": step["writes"] or 0}) for step in steps
+        PlanStep(**{**step, "reads": step["reads"] or 0, "writes": step["writes"] or 0}) for step in steps
     )
     return Plan(**facts, others=costs, num_threads=num_threads)
 

@@ -27,7 +27,7 @@ typedef struct {
     ons_problem problem;
     /* Without weight_sum, sums and divisor. `loss` may be NULL if only `reduced` is wanted. */
     ons_loss terms;
-    bool mean; /* terms.reduced is the mean of the losses, else their sum */
+    bool mean;         /* terms.reduced is the mean of the losses, else their sum */
     ons_method method; /* of all parts: ONS_METHOD_AUTO or ONS_METHOD_INVARIANT */
     bool at_once;
     ons_plan plan[ONS_LOSS_PART_COUNT]; /* of the parts that run */

@@ -280,8 +280,8 @@ static void plan_divergence(const ons_machine *machine, ons_plan *plan) {
     plan->on_chip_bytes = fits ? plan->N * ons_dtype_size(plan->compute) : 0;
 }
 
-/* The plan of a router. A thread takes a piece of the rows at a time (cpu/route.c), and each call on
- * the piece runs on this thread. The method is the one of the call that reads the logits. */
+/* The plan of a router. A thread takes a piece of the rows at a time (cpu/route.c), and each call
+ * on the piece runs on this thread. The method is the one of the call that reads the logits. */
 static void plan_route(const ons_route *route, const ons_machine *machine, ons_plan *plan) {
     const bool has_keys = route->bias || ons_route_has_groups(route);
     ons_plan piece = *plan;
@@ -291,16 +291,18 @@ static void plan_route(const ons_route *route, const ons_machine *machine, ons_p
     if (has_keys && ons_route_needs_pair(route)) {
         const bool fits = fits_caches(machine, &piece, 1, 1);
         plan->method = fits ? ONS_METHOD_fused : ONS_METHOD_online;
-        plan->reason = "softmax and the keys of some rows at a time fill scratch; the k largest "
-                       "keys are found there";
+        plan->reason =
+            "softmax and the keys of some rows at a time fill scratch; the k largest "
+            "keys are found there";
     } else {
         plan->method = ONS_METHOD_online;
         plan->reason =
             has_keys ? "the keys of some rows at a time fill scratch; the k largest are found there"
                      : "the k largest are found in each tile while it is in the first cache";
     }
-    plan->on_chip_bytes = (plan->method == ONS_METHOD_fused ? plan->N : min_of(plan->tile, plan->N)) *
-                          ons_dtype_size(plan->compute);
+    plan->on_chip_bytes =
+        (plan->method == ONS_METHOD_fused ? plan->N : min_of(plan->tile, plan->N)) *
+        ons_dtype_size(plan->compute);
     plan->workspace_bytes = 0;
 }
 
@@ -311,13 +313,14 @@ static void plan_sample(const ons_sample *sample, const ons_machine *machine, on
     piece.threads = 1;
     plan->threads = (int)min_of(plan->threads, larger(plan->rows, 1));
     plan->width = 1;
-    plan->method = takes_all && fits_caches(machine, &piece, 1, 1) ? ONS_METHOD_fused
-                                                                   : ONS_METHOD_online;
+    plan->method =
+        takes_all && fits_caches(machine, &piece, 1, 1) ? ONS_METHOD_fused : ONS_METHOD_online;
     plan->reason = takes_all
                        ? "softmax of some rows at a time fills scratch; the token comes from there"
                        : "the first tokens are found in each tile while it is in the first cache";
-    plan->on_chip_bytes = (plan->method == ONS_METHOD_fused ? plan->N : min_of(plan->tile, plan->N)) *
-                          ons_dtype_size(plan->compute);
+    plan->on_chip_bytes =
+        (plan->method == ONS_METHOD_fused ? plan->N : min_of(plan->tile, plan->N)) *
+        ons_dtype_size(plan->compute);
     plan->workspace_bytes = 0; /* it takes memory while it runs, as much as the rows need */
 }
 

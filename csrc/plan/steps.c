@@ -8,10 +8,24 @@
 #include "../cuda/topk/sample_list.h"
 #include "gpu.h"
 
-int64_t ons_blocks_a_row(const ons_plan *plan) {
+/* Whether a block takes a part of a row, in a sampler without filters. It has fewer threads than
+ * the plan (cuda/topk/sample_all.cu). */
+static bool samples_parts(const ons_problem *problem, const ons_plan *plan) {
+    return problem->device == ONS_CUDA && problem->sample &&
+           ons_sample_takes_all(problem->sample, plan->N);
+}
+
+int ons_block_threads(const ons_problem *problem, const ons_plan *plan) {
+    enum { PART_THREADS = 256 };
+    return samples_parts(problem, plan) ? PART_THREADS : plan->threads;
+}
+
+int64_t ons_blocks_a_row(const ons_problem *problem, const ons_plan *plan) {
     const bool in_turn =
         plan->family == ONS_FAMILY_topk_large || plan->family == ONS_FAMILY_route_in_block;
-    return in_turn && plan->blocks_a_row > 0 ? 1 : plan->blocks_a_row;
+    const int64_t part = (int64_t)ons_block_threads(problem, plan) * plan->elements_a_thread;
+    if (samples_parts(problem, plan)) return ceil_div(plan->N, part);
+    return in_turn ? 1 : plan->blocks_a_row;
 }
 
 /* The steps that were added so far. */
@@ -59,8 +73,9 @@ static void add_divergence(step_list *to, const ons_problem *problem) {
             add(to, "log_softmax of q", reads, 0);
         }
         if (js || (of_q && gradient)) add(to, "softmax of q", reads, 0);
-        add_plain(to, gradient ? "the values and the gradient, from scratch" :
-                                 "the values, from scratch", 0, gradient);
+        add_plain(
+            to, gradient ? "the values and the gradient, from scratch" : "the values, from scratch",
+            0, gradient);
         return;
     }
     if (to->plan->method != ONS_METHOD_split) {
@@ -134,7 +149,8 @@ static void add_sample(step_list *to, const ons_problem *problem) {
             add_plain(to, "4 or more reads of the rows that need more tokens", 0, 0);
         return;
     }
-    const int filters = (top_k >= 1 && top_k < N) + (sample->top_p.of_rows || sample->top_p.number < 1) +
+    const int filters = (top_k >= 1 && top_k < N) +
+                        (sample->top_p.of_rows || sample->top_p.number < 1) +
                         (sample->min_p.of_rows || sample->min_p.number > 0);
     add(to, "the pair (m, d) of each row", 1, 0);
     add(to, "the mass of its tokens, in ranges of logits", 1, 0);

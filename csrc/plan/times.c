@@ -144,7 +144,8 @@ double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
  * its row in L2. */
 static double part_of_cache(const ons_problem *problem, const ons_gpu *gpu, const ons_plan *plan,
                             bool in_turn) {
-    const double all = (double)(ons_first_reads(problem->operation) * ons_read_bytes(problem, plan)),
+    const double all =
+                     (double)(ons_first_reads(problem->operation) * ons_read_bytes(problem, plan)),
                  cache = (double)gpu->l2_bytes;
     if (in_turn || plan->threads == 0) return all / cache;
     const double rows =
@@ -167,8 +168,7 @@ static int64_t least_bytes(const ons_problem *problem, const ons_machine *machin
 int64_t ons_least_bytes(const ons_problem *problem, const ons_machine *machine,
                         const ons_plan *plan) {
     /* `split` of a divergence has a block for each row */
-    const bool in_turn =
-        plan->method == ONS_METHOD_split && !ons_is_divergence(problem->operation);
+    const bool in_turn = plan->method == ONS_METHOD_split && !ons_is_divergence(problem->operation);
     return least_bytes(problem, machine, plan, ons_plan_reads(problem, plan), in_turn);
 }
 

@@ -98,8 +98,8 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
 }
 
 static const char *const keyword_names[KEYWORDS] = {
-    "axis",   "method",   "dtype",     "out",    "where", "scale", "stream", "num_threads",
-    "device", "keepdims", "operation", "pairs",  "k",     "log",   "sorted", "return_normalizer",
+    "axis",   "method",   "dtype",     "out",    "where",  "scale", "stream", "num_threads",
+    "device", "keepdims", "operation", "pairs",  "k",      "log",   "sorted", "return_normalizer",
     "other",  "gives",    "compute",   "dtypes", "caches", "terms"};
 
 /* Raises TypeError for an unknown keyword. */
@@ -203,8 +203,8 @@ static void list_names(bool all, const char *names[NAMES]) {
     int count = 0;
     memset(names, 0, NAMES * sizeof *names);
     for (int i = 0; i < ONS_OPERATION_COUNT; i++) {
-        const bool takes_terms = ons_operations[i].loss || i == ONS_OPERATION_route ||
-                                 i == ONS_OPERATION_sample;
+        const bool takes_terms =
+            ons_operations[i].loss || i == ONS_OPERATION_route || i == ONS_OPERATION_sample;
         if ((takes_terms && !all) || i == ONS_OPERATION_logprob_backward ||
             i == ONS_OPERATION_reverse_kl_divergence)
             continue;

@@ -94,21 +94,25 @@ static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYW
     return 0;
 }
 
-/* Adds the facts of a plan on a GPU. Facts that only a driver knows are None without a driver, or
- * if the GPU was named. */
+/* Adds the facts of a plan on a GPU. Facts that only a driver knows are None without a driver, if
+ * the GPU was named, or if the call is more than one kernel. */
 static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_machine *machine,
                          const ons_plan *plan) {
     ons_kernel_facts kernel;
     int count;
-    bool known = !machine->gpu && ons_gpu_count(&count) == ONS_OK && count > 0 &&
+    ons_step steps[ONS_MOST_STEPS];
+    const bool is_one_kernel = !ons_operations[problem->operation].loss && /* losses have parts */
+                               ons_steps(problem, plan, steps) == 0;
+    bool known = is_one_kernel && !machine->gpu && ons_gpu_count(&count) == ONS_OK && count > 0 &&
                  ons_describe_kernel(problem, plan, &kernel) == ONS_OK;
-    PyObject *more = Py_BuildValue(
-        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d,s:d}", "blocks_a_row", (long long)ons_blocks_a_row(plan),
-        "elements_a_thread", plan->elements_a_thread, "warps", plan->threads / 32, "longest_row",
-        (long long)plan->longest_row, "copy_speed", plan->copy_speed, "measured_seconds",
-        ons_measured_seconds(problem, machine, plan), "measured_copy_seconds",
-        ons_measured_copy_seconds(problem, machine, plan), "launch_seconds",
-        ons_launch_seconds(problem, plan));
+    PyObject *more =
+        Py_BuildValue("{s:L,s:i,s:i,s:L,s:d,s:d,s:d,s:d}", "blocks_a_row",
+                      (long long)ons_blocks_a_row(problem, plan), "elements_a_thread",
+                      plan->elements_a_thread, "warps", ons_block_threads(problem, plan) / 32,
+                      "longest_row", (long long)plan->longest_row, "copy_speed", plan->copy_speed,
+                      "measured_seconds", ons_measured_seconds(problem, machine, plan),
+                      "measured_copy_seconds", ons_measured_copy_seconds(problem, machine, plan),
+                      "launch_seconds", ons_launch_seconds(problem, plan));
     int status = more ? PyDict_Update(facts, more) : -1;
     Py_XDECREF(more);
     if (status < 0 || !known) return status;
@@ -134,11 +138,11 @@ static PyObject *facts_of(const ons_view *x, const ons_problem *problem, const o
         made->form == ONS_ROW_FORM ? "row" : "column", "compute",
         ons_dtype_name(made->in_double ? ONS_FLOAT64 : made->compute), "rows",
         (long long)made->rows, "N", (long long)made->N, "k",
-        problem->sample ? 0LL : (long long)problem->k, "tile",
-        (long long)made->tile, "width", (long long)made->width, "reads_again",
-        reads - ons_first_reads(problem->operation), "bytes_moved", (long long)made->bytes_moved,
-        "on_chip_bytes", (long long)made->on_chip_bytes, "workspace_bytes",
-        (long long)made->workspace_bytes, "threads", made->threads, "read_bytes",
+        problem->sample ? 0LL : (long long)problem->k, "tile", (long long)made->tile, "width",
+        (long long)made->width, "reads_again", reads - ons_first_reads(problem->operation),
+        "bytes_moved", (long long)made->bytes_moved, "on_chip_bytes",
+        (long long)made->on_chip_bytes, "workspace_bytes", (long long)made->workspace_bytes,
+        "threads", ons_block_threads(problem, made), "read_bytes",
         (long long)ons_read_bytes(problem, made), "least_bytes", (long long)least_bytes,
         "past_caches", made->past_caches ? Py_True : Py_False, "last_cache",
         (long long)machine->last_cache);
@@ -157,8 +161,8 @@ static PyObject *facts_by_terms(ons_operation operation, PyObject *terms, PyObje
     if (!planned) return PyErr_NoMemory();
     if (ons_plan_by_terms(operation, terms, k, x, result, reduced, method, machine, planned) == 0) {
         for (int i = 0; i < planned->steps; i++) reads += planned->step[i].reads;
-        facts = facts_of(x, &planned->problem, machine, &planned->plan, reads,
-                         planned->least_bytes);
+        facts =
+            facts_of(x, &planned->problem, machine, &planned->plan, reads, planned->least_bytes);
         steps = ons_steps_as_dicts(planned);
     }
     if (facts && (!steps || PyDict_SetItemString(facts, "steps", steps) < 0)) Py_CLEAR(facts);

@@ -189,18 +189,18 @@ static int take_sample(PyObject *terms, arrays *of, ons_planned *to) {
 
 /* ------- All of them ------- */
 
-int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_k, const ons_view *x,
-                      const ons_view *result, const bool reduced[ONS_MAX_DIMS], ons_method method,
-                      const ons_machine *machine, ons_planned *to) {
-    arrays of = {.reduced = reduced,
-                 .real = x->dtype == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32};
+int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_k,
+                      const ons_view *x, const ons_view *result, const bool reduced[ONS_MAX_DIMS],
+                      ons_method method, const ons_machine *machine, ons_planned *to) {
+    arrays of = {.reduced = reduced, .real = x->dtype == ONS_FLOAT64 ? ONS_FLOAT64 : ONS_FLOAT32};
     int taken;
     ons_status status;
     memset(to, 0, sizeof *to);
     for (int role = 0; role < ONS_OPERANDS; role++) ons_no_view(&of.operand[role]);
     of.operand[ONS_X] = *x;
     if (x->ndim == 0) {
-        PyErr_SetString(PyExc_ValueError, "the array has shape (): expected at least one dimension");
+        PyErr_SetString(PyExc_ValueError,
+                        "the array has shape (): expected at least one dimension");
         return -1;
     }
     switch (operation) {
@@ -246,8 +246,9 @@ PyObject *ons_steps_as_dicts(const ons_planned *planned) {
         PyObject *one = Py_BuildValue(
             "{s:s,s:z,s:i,s:i,s:i,s:L}", "what", step->what, "method",
             step->method == ONS_METHOD_AUTO ? NULL : ons_method_name(step->method), "reads",
-            step->reads, "writes", step->writes, "threads", plan ? plan->threads : 0,
-            "blocks_a_row", plan && on_gpu ? (long long)ons_blocks_a_row(plan) : 0LL);
+            step->reads, "writes", step->writes, "threads",
+            plan ? ons_block_threads(&planned->problem, plan) : 0, "blocks_a_row",
+            plan && on_gpu ? (long long)ons_blocks_a_row(&planned->problem, plan) : 0LL);
         if (!one) {
             Py_CLEAR(all);
             break;

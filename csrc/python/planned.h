@@ -27,10 +27,11 @@ typedef struct {
 bool ons_is_planned_by_terms(ons_operation operation);
 
 /* Makes the plan of a call on x. `terms` is a tuple of what onsoftmax/_plan/terms.py finds in the
- * call's arguments. plain_k is NULL if the operation takes no k. `result` is a view of x's shape whose strides and address a gradient has. */
-int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_k, const ons_view *x,
-                      const ons_view *result, const bool reduced[ONS_MAX_DIMS], ons_method method,
-                      const ons_machine *machine, ons_planned *to);
+ * call's arguments. plain_k is NULL if the operation takes no k. `result` is a view of x's shape
+ * whose strides and address a gradient has. */
+int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_k,
+                      const ons_view *x, const ons_view *result, const bool reduced[ONS_MAX_DIMS],
+                      ons_method method, const ons_machine *machine, ons_planned *to);
 
 /* The steps as a tuple of dicts. */
 PyObject *ons_steps_as_dicts(const ons_planned *planned);

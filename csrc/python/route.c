@@ -52,7 +52,9 @@ static int take_arrays(route_call *call) {
     if (ons_take_logits(rows, call->axis) < 0 || take_k(call) < 0) return -1;
     if (call->route.top_groups == ONS_ALL_GROUPS) call->route.top_groups = call->route.groups;
     const ons_view experts = {.ndim = 1, .shape = {rows->N}};
-    if (ons_check_groups(&call->route, rows->N, call->selection.k) < 0 || ons_take_row_masks(rows, call->where, Py_None) < 0) return -1;
+    if (ons_check_groups(&call->route, rows->N, call->selection.k) < 0 ||
+        ons_take_row_masks(rows, call->where, Py_None) < 0)
+        return -1;
     call->of_bias = ons_take_real(rows, "bias", call->bias, &experts, false);
     return !call->of_bias || ons_join_rows(rows) < 0 ? -1 : 0;
 }

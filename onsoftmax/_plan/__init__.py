@@ -14,9 +14,9 @@ from .. import _core
 from . import copy_speed, reasons
 from .cost import Cliff as Cliff
 from .cost import Cost as Cost
-from .cost import Step as Step
-from .terms import defaults_of, facts_of, terms_of
+from .cost import PlanStep as PlanStep
 from .table import Table, as_html, paragraphs
+from .terms import defaults_of, facts_of, terms_of
 from .text import counted, duration, size
 from .text import share as share_text
 
@@ -67,7 +67,8 @@ class Plan:
     on_chip_bytes: int
     """Bytes held in fast memory for one row."""
     workspace_bytes: int
-    """Scratch of all threads or blocks together, in bytes."""
+    """Scratch of all threads or blocks together, in bytes. A sampler on the CPU takes memory as its rows need
+    it. There the number is 0."""
     threads: int
     """The threads of the call on the CPU, or of a block on a GPU."""
     others: tuple[Cost, ...]
@@ -78,7 +79,7 @@ class Plan:
     arguments: dict[str, Any] = field(default_factory=dict, hash=False)
     """The arguments of the operation that change its plan, such as label_smoothing. An array is True if the
     call may leave it out, and None if the call may also take a number in its place."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PlanStep, ...] = ()
     """What the call runs in turn. Empty if the method tells all: for the operations of `methods`."""
     num_threads: int | None = field(default=None, repr=False, compare=False)
     """The argument num_threads of the call. None if the call does not give it."""
@@ -106,7 +107,7 @@ class Plan:
     """The time of a launch of the method with almost no work. It was measured on an H100, also for a plan for
     another GPU."""
 
-    # From here on: from the driver. None without a driver.
+    # From here on: from the driver. None without a driver, and for a call with steps.
     registers: int | None = None
     """Registers of a thread."""
     spilled_bytes: int | None = None
@@ -263,7 +264,8 @@ class Plan:
         return self.operation + (" of " if named else "") + ", ".join(f"{n} = {v}" for n, v in named.items())
 
     def _place(self) -> str:
-        assumed = self.device == "cuda" and self.registers is None
+        known = self.registers is not None or (self.steps and "cuda:0" in _core.config()["cuda"])
+        assumed = self.device == "cuda" and not known
         return "a GPU (none here: an H100 is assumed)" if assumed else self.device
 
     def _source(self) -> list[str]:

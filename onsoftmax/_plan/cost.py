@@ -34,7 +34,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """What a call runs in turn: a kernel, or a pass of it over all rows."""
 
     what: str

@@ -61,9 +61,7 @@ def _divergence(name: str, *, scale: float = 1.0, reduction: str = "none") -> Te
     return Terms(name, core, {"scale": float(scale), "reduction": reduction})
 
 
-def _divergence_with_grad(
-    name: str, *, wrt: str = "p", scale: float = 1.0, reduction: str = "none"
-) -> Terms:
+def _divergence_with_grad(name: str, *, wrt: str = "p", scale: float = 1.0, reduction: str = "none") -> Terms:
     check_divergence(reduction, wrt)
     own = name.removesuffix(_WITH_GRAD)
     if own == "kl_divergence" and wrt == "q":
@@ -109,8 +107,7 @@ def _sample(
     logprob = sample_arguments.logprob_name(return_logprob)
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     numbers = {
-        key: None if value is None else sample_arguments.number_of(key, value)
-        for key, value in given.items()
+        key: None if value is None else sample_arguments.number_of(key, value) for key, value in given.items()
     }
     of_logprob = 0 if logprob is None else 1 + sample_arguments.LOGPROBS.index(logprob)
     core = (*numbers.values(), filter_apply_order == "joint", of_logprob)
@@ -147,9 +144,7 @@ def terms_of(operation: str, arguments: dict[str, Any]) -> Terms | None:
     return _TAKES[operation](operation, **arguments) if operation in _TAKES else None
 
 
-def facts_of(
-    array_or_shape: Any, axis: Any, operation: str, terms: Terms | None, **keywords: Any
-) -> Facts:
+def facts_of(array_or_shape: Any, axis: Any, operation: str, terms: Terms | None, **keywords: Any) -> Facts:
     """The core's facts of a plan."""
     if terms is None:
         return _core.plan(array_or_shape, axis, operation=operation, **keywords)
