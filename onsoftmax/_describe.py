@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import numpy as np
 
@@ -235,11 +235,15 @@ def plan(
         )
 
     facts = planned(method)
+    costs: tuple[Cost, ...]
+    rivals: list[Cost] = []
     if terms:
-        costs, rivals = (reasons.cost(facts["method"], facts, reasons.bytes_once(facts)),), []
+        costs = (reasons.cost(facts["method"], facts, reasons.bytes_once(facts)),)
         facts["arguments"] = terms.arguments
     else:
-        known = methods("cpu" if facts["device"] == "cpu" else "cuda", operation=operation)
+        known = methods(
+            "cpu" if facts["device"] == "cpu" else "cuda", operation=cast("OperationName", operation)
+        )
         costs, rivals = _costs(known, planned, facts["method"])
     (own,) = (cost for cost in costs if cost.method == facts["method"])
     if method == "auto" and not _core.get_batch_invariant():
@@ -260,9 +264,9 @@ def plan(
         facts[name] = facts.get(name) or None
     for name in ("reads_again", "read_bytes", "past_caches", "last_cache", "least_bytes"):
         facts.pop(name, None)
-    steps = [{name: value or None for name, value in step.items()} for step in facts.pop("steps", ())]
     facts["steps"] = tuple(
-        PlanStep(**{**step, "reads": step["reads"] or 0, "writes": step["writes"] or 0}) for step in steps
+        PlanStep(**{**step, "threads": step["threads"] or None, "blocks_a_row": step["blocks_a_row"] or None})
+        for step in facts.get("steps", ())
     )
     return Plan(**facts, others=costs, num_threads=num_threads)
 

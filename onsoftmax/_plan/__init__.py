@@ -176,8 +176,8 @@ class Plan:
 
     def _least(self) -> int:
         """The shortest row."""
-        unit, top = self._unit(), self.arguments.get("top_groups") or self._unit()
-        return max(unit * -(-(self.k or 1) // top), self.arguments.get("topk", 0))
+        unit, top = self._unit(), int(self.arguments.get("top_groups") or self._unit())
+        return max(unit * -(-(self.k or 1) // top), int(self.arguments.get("topk", 0)))
 
     def _between(self, low: int, high: int) -> list[Cliff]:
         """The cliffs between two lengths, by halving."""
@@ -326,7 +326,7 @@ class Plan:
 
     def _table_of_steps(self) -> Table:
         """What the call runs in turn."""
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (
                 step.what,
                 step.method or "",
@@ -337,7 +337,7 @@ class Plan:
             )
             for step in self.steps
         ]
-        head = ("what runs in turn", "method", "reads", "writes", "threads", "blocks a row")
+        head: tuple[str, ...] = ("what runs in turn", "method", "reads", "writes", "threads", "blocks a row")
         title = "Reads and writes are of an array of the logits' shape, through memory"
         if self.device == "cpu":
             head, rows = head[:-1], [row[:-1] for row in rows]

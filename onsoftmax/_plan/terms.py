@@ -87,7 +87,7 @@ def _route(
         "top_groups": None if top_groups is None else operator.index(top_groups),
         "renormalize": bool(renormalize),
     }
-    core = {**arguments, "score": SCORES.index(score)}  # type: ignore[arg-type]
+    core = {**arguments, "score": SCORES.index(score)}
     if top_groups is None:
         core["top_groups"] = ALL_GROUPS
     return Terms(name, tuple(core.values()), arguments)
@@ -131,7 +131,7 @@ _TAKES: dict[str, Callable[..., Terms]] = {
 def defaults_of(operation: str) -> dict[str, Any]:
     """The arguments that change the plan of an operation, with their defaults."""
     takes = _TAKES.get(operation)
-    return dict(takes.__kwdefaults__) if takes else {}
+    return dict(takes.__kwdefaults__ or {}) if takes else {}
 
 
 def terms_of(operation: str, arguments: dict[str, Any]) -> Terms | None:
