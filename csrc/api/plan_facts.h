@@ -33,7 +33,15 @@ enum { ONS_MOST_STEPS = 6 };
 
 /* plan/steps.c: the steps of a problem, in turn. Returns their number. It is 0 if the method tells
  * all: for an operation of softmax, and for softmax_topk. */
+static inline bool ons_has_steps(ons_operation operation) {
+    return ons_operations[operation].loss || operation == ONS_OPERATION_route ||
+           operation == ONS_OPERATION_sample;
+}
 int ons_steps(const ons_problem *problem, const ons_plan *plan, ons_step steps[ONS_MOST_STEPS]);
+
+/* cpu/route.c: the bytes of a router's scratch on the CPU. *piece becomes the number of rows that a
+ * thread takes at a time. */
+int64_t ons_route_scratch(const ons_problem *problem, const ons_plan *plan, int64_t *piece);
 
 /* plan/times.c: seconds that a plan takes on its GPU, and that a copy of the array takes. They are
  * interpolated from times on an H100 (plan/measured_times.def). 0 if nothing was measured: for

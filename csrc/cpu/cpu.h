@@ -43,8 +43,6 @@ static inline int64_t ons_divergence_piece(const ons_plan *plan) {
 
 /* route.c: the router of a mixture of experts (op/route.h). */
 ons_status ons_cpu_route(const ons_problem *problem, const ons_plan *plan, ons_run_part *run_part);
-/* The bytes of its scratch, and the rows that a thread takes at a time. */
-int64_t ons_cpu_route_scratch(const ons_problem *problem, const ons_plan *plan, int64_t *piece);
 
 /* sample.c: the sampler of a language model (op/sample.h). */
 ons_status ons_cpu_sample(const ons_problem *problem, const ons_plan *plan, ons_run_part *run_part);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../api/onsoftmax.h"
+#include "../api/plan_facts.h"
 #include "cpu.h"
 #include "part.h"
 #include "running_sum.h"
@@ -405,7 +405,7 @@ static routing routing_of(const ons_problem *problem, const ons_plan *plan,
     return of;
 }
 
-int64_t ons_cpu_route_scratch(const ons_problem *problem, const ons_plan *plan, int64_t *piece) {
+int64_t ons_route_scratch(const ons_problem *problem, const ons_plan *plan, int64_t *piece) {
     const routing of = routing_of(problem, plan, NULL);
     *piece = of.piece;
     return plan->threads * piece_bytes(&of, of.piece);

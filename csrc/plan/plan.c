@@ -61,15 +61,27 @@ int ons_pair_values(ons_method method) {
     return method == ONS_METHOD_exact ? ONS_TWO_ROW_VALUES : 2;
 }
 
+/* The reads and the writes of all steps. Returns whether there are steps. */
+static bool count_passes(const ons_problem *problem, const ons_plan *plan, int *reads,
+                         int *writes) {
+    ons_step steps[ONS_MOST_STEPS];
+    const int count = ons_steps(problem, plan, steps);
+    *reads = *writes = 0;
+    for (int i = 0; i < count; i++) {
+        *reads += steps[i].reads;
+        *writes += steps[i].writes;
+    }
+    return count > 0;
+}
+
 int ons_first_reads(ons_operation operation) { return ons_is_divergence(operation) ? 2 : 1; }
 
 int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
     const ons_operation_info *info = &ons_operations[problem->operation];
-    ons_step steps[ONS_MOST_STEPS];
-    const int count = ons_steps(problem, plan, steps);
-    int reads = 0;
-    for (int i = 0; i < count; i++) reads += steps[i].reads;
-    if (count > 0) return reads;
+    int steps_reads, steps_writes;
+    if (ons_has_steps(problem->operation) &&
+        count_passes(problem, plan, &steps_reads, &steps_writes))
+        return steps_reads;
     if (info->selects && problem->device == ONS_CUDA) return ons_topk_reads(plan);
     const bool given = problem->operand[ONS_STATISTIC].data && !info->one_a_row && !info->selects;
     if (problem->device == ONS_CUDA && plan->method == ONS_METHOD_exact && !info->pair && !given)
@@ -93,10 +105,10 @@ static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     if (info->selects)
         a_row = problem->k * (y + ons_dtype_size(problem->operand[ONS_INDICES].dtype));
     int writes = ons_method_writes(plan->method, problem->operation);
-    ons_step steps[ONS_MOST_STEPS];
-    const int count = ons_steps(problem, plan, steps);
-    if (count > 0) writes = 0;
-    for (int i = 0; i < count; i++) writes += steps[i].writes;
+    int steps_reads, steps_writes;
+    if (ons_has_steps(problem->operation) &&
+        count_passes(problem, plan, &steps_reads, &steps_writes))
+        writes = steps_writes;
     if (ons_is_divergence(problem->operation)) a_row = ons_dtype_size(plan->compute);
     return reads * ons_read_bytes(problem, plan) + plan->rows * (plan->N * writes * y + a_row);
 }

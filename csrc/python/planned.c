@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "../cpu/cpu.h"
-
 /* The address of an array that nobody reads. */
 static void *const NOWHERE = (void *)(uintptr_t)4096;
 
@@ -223,8 +221,7 @@ int ons_plan_by_terms(ons_operation operation, PyObject *terms, PyObject *plain_
         taken = take_route(terms, plain_k, &of, to);
         status = taken == 0 ? plan_problem(method, machine, to) : ONS_OK;
         if (taken == 0 && status == ONS_OK && x->device == ONS_CPU)
-            to->plan.workspace_bytes =
-                ons_cpu_route_scratch(&to->problem, &to->plan, &to->plan.width);
+            to->plan.workspace_bytes = ons_route_scratch(&to->problem, &to->plan, &to->plan.width);
         break;
     case ONS_OPERATION_sample:
         taken = take_sample(terms, &of, to);
