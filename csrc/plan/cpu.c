@@ -157,7 +157,8 @@ static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *m
         plan->reason = "one value a row: it is read once, tile by tile";
         return ONS_METHOD_online;
     }
-    if (fits_caches(machine, plan, plan->threads, columns_kept(problem, plan))) {
+    const int64_t columns = plan->form == ONS_ROW_FORM ? 0 : columns_kept(problem, plan);
+    if (fits_caches(machine, plan, plan->threads, columns)) {
         plan->reason = "the rows that are in work at once fit the caches: one read from memory";
         plan->measured = RESULTS
             "float32 16384x1024, 1 thread: fused 1.47, online 0.80; "
@@ -324,21 +325,29 @@ static void plan_sample(const ons_sample *sample, const ons_machine *machine, on
     plan->workspace_bytes = 0; /* it takes memory while it runs, as much as the rows need */
 }
 
+/* Whether threads take pieces of the rows, and run other operations on them. */
+static bool has_pieces(const ons_problem *problem) {
+    return ons_is_divergence(problem->operation) ||
+           (problem->operation == ONS_OPERATION_route && problem->route) ||
+           (problem->operation == ONS_OPERATION_sample && problem->sample);
+}
+
+static void plan_pieces(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
+    if (problem->operation == ONS_OPERATION_route)
+        plan_route(problem->route, machine, plan);
+    else if (problem->operation == ONS_OPERATION_sample)
+        plan_sample(problem->sample, machine, plan);
+    else
+        plan_divergence(machine, plan);
+}
+
 ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     int64_t elements = plan->rows * plan->N;
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
     plan->threads = (int)min_of(useful, machine->threads);
     choose_form_on_cpu(problem, plan);
-    if (ons_is_divergence(problem->operation)) {
-        plan_divergence(machine, plan);
-        return ONS_OK;
-    }
-    if (problem->operation == ONS_OPERATION_route && problem->route) {
-        plan_route(problem->route, machine, plan);
-        return ONS_OK;
-    }
-    if (problem->operation == ONS_OPERATION_sample && problem->sample) {
-        plan_sample(problem->sample, machine, plan);
+    if (has_pieces(problem)) {
+        plan_pieces(problem, machine, plan);
         return ONS_OK;
     }
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
