@@ -42,7 +42,7 @@ from ._explain.trace import Trace
 from ._logprob import LogProb, logprob
 from ._losses import cross_entropy, cross_entropy_with_grad
 from ._normalizer import Normalizer, normalizer
-from ._plan import Cliff, Cost, Plan
+from ._plan import Cliff, Cost, Plan, PlanStep
 from ._route import Route, route
 from ._sample import filtered_softmax, sample
 from ._topk import TopK, TopKWithNormalizer
@@ -80,6 +80,7 @@ __all__ = [
     "Method",
     "Normalizer",
     "Plan",
+    "PlanStep",
     "Route",
     "Step",
     "TopK",

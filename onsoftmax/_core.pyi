@@ -1526,10 +1526,12 @@ def plan(
     operation: str = "softmax",
     k: SupportsIndex | None = None,
     caches: tuple[int, int, int] | None = None,
+    terms: tuple[Any, ...] | None = None,
 ) -> dict[str, Any]:
     """The plan of a call as a dict: see onsoftmax.plan. caches: three numbers in place of this
     machine's: the bytes of a core's own cache, the bytes of the last cache, and the number
-    of processors that share the last cache.
+    of processors that share the last cache. terms: what onsoftmax/_plan/terms.py makes of the
+    operation's arguments.
     """
 
 def check_call(

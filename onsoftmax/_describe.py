@@ -6,15 +6,16 @@ import platform
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import numpy as np
 
 from . import _core
 from ._libraries.meta import as_planned, has_no_values
-from ._plan import Cost, Plan, reasons
+from ._plan import Cost, Plan, PlanStep, reasons
 from ._plan.table import Table, as_html, plain
-from ._types import MethodName, OperationName
+from ._plan.terms import facts_of, terms_of
+from ._types import MethodName, OperationName, PlannedOperation
 
 if TYPE_CHECKING:
     from ._types import ArrayLike, Device, DType
@@ -160,8 +161,9 @@ def plan(
     device: Device = None,
     method: MethodName = "auto",
     num_threads: int | None = None,
-    operation: OperationName = "softmax",
+    operation: PlannedOperation = "softmax",
     k: SupportsIndex | None = None,
+    **arguments: Any,
 ) -> Plan:
     """The method that an operation would take for an array, and why, and what each method would cost.
 
@@ -184,38 +186,65 @@ def plan(
         here, to plan by its data sheet: "RTX 4090", "L4", "A100" (SXM, 80 GB), "H100" (SXM), "H200" or
         "B200", in capitals or not, with spaces or without.
     operation : str
-        An operation that `methods` takes. For a gradient, the array stands for both inputs.
+        An operation that `methods` takes, cross_entropy, cross_entropy_with_grad, logprob, kl_divergence,
+        kl_divergence_with_grad, js_divergence, js_divergence_with_grad, route or sample. If the operation has
+        two inputs, the array stands for both.
     k : int, optional
-        The number of elements to select per row. softmax_topk needs k, other operations do not take it.
+        The number of elements to select per row. softmax_topk and route need k, other operations do not take
+        it.
+    **arguments
+        The arguments of the operation that change its plan, with the defaults of the call:
+
+        - cross_entropy and cross_entropy_with_grad: label_smoothing, weight, reduction.
+        - logprob: entropy, argmax, rank, topk.
+        - kl_divergence and js_divergence: scale, reduction. With the gradient also wrt.
+        - route: score, bias, groups, top_groups, renormalize.
+        - sample: temperature, top_k, top_p, min_p, filter_apply_order, return_logprob.
+
+        weight and bias may be True in place of an array. A parameter of sample may be None, which means an
+        array with a number for each row. Operations with such arguments have the methods "auto" and
+        "invariant".
 
     Raises
     ------
     ValueError, TypeError, AxisError
         As `softmax`. Also for an int or a list of ints in place of a shape, for an unknown device or
-        operation, for a device that the array is not on, for more than 2^48 elements, for softmax_topk
-        without k or with a k that it refuses, and for k with another operation.
+        operation, for a device that the array is not on, for more than 2^48 elements, for a k or another
+        argument that the operation refuses, and for an argument that is missing.
     """
     _refuse_lengths(array_or_shape)
     place = _device(device)
     if has_no_values(array_or_shape):
         array_or_shape, dtype, place = as_planned(array_or_shape, dtype, place)
     axes = tuple(axis) if isinstance(axis, Sequence) else axis
+    terms = terms_of(operation, arguments)
+    if terms and dtype is not None and not isinstance(array_or_shape, tuple):
+        raise TypeError(f"plan() of {operation} takes no dtype with an array: expected None")
 
     def planned(name: str) -> dict[str, Any]:
-        return _core.plan(
+        return facts_of(
             array_or_shape,
             axes,
+            operation,
+            terms,
             dtype=dtype,
             device=place,
             method=name,
             num_threads=num_threads,
-            operation=operation,
             k=k,
         )
 
     facts = planned(method)
-    known = methods("cpu" if facts["device"] == "cpu" else "cuda", operation=operation)
-    costs, rivals = _costs(known, planned, facts["method"])
+    costs: tuple[Cost, ...]
+    rivals: list[Cost] = []
+    if terms:
+        costs = (reasons.cost(facts["method"], facts, reasons.bytes_once(facts)),)
+        facts["arguments"] = terms.arguments
+    else:
+        known = methods(
+            "cpu" if facts["device"] == "cpu" else "cuda", operation=cast("OperationName", operation)
+        )
+        costs, rivals = _costs(known, planned, facts["method"])
     (own,) = (cost for cost in costs if cost.method == facts["method"])
     if method == "auto" and not _core.get_batch_invariant():
 
@@ -233,8 +262,12 @@ def plan(
         "launch_seconds",
     ):
         facts[name] = facts.get(name) or None
-    for name in ("reads", "read_bytes", "past_caches", "last_cache", "least_bytes"):
+    for name in ("reads_again", "read_bytes", "past_caches", "last_cache", "least_bytes"):
         facts.pop(name, None)
+    facts["steps"] = tuple(
+        PlanStep(**{**step, "threads": step["threads"] or None, "blocks_a_row": step["blocks_a_row"] or None})
+        for step in facts.get("steps", ())
+    )
     return Plan(**facts, others=costs, num_threads=num_threads)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SCORES: tuple[Score, ...] = get_args(Score)
 _METHODS = ("auto", "invariant")
 _INDEX_BITS = {"int32": 32, "int64": 64}
-_ALL = -(2**63)  # in place of top_groups
+ALL_GROUPS = -(2**63)  # in place of top_groups
 
 
 class Route(NamedTuple):
@@ -88,7 +88,7 @@ def routed(
         SCORES.index(score),
         bias,
         operator.index(groups),
-        _ALL if top_groups is None else operator.index(top_groups),
+        ALL_GROUPS if top_groups is None else operator.index(top_groups),
         renormalize,
         float(scale),
         where,

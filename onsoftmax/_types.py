@@ -30,6 +30,20 @@ OperationName = Literal[
     "softmax_backward",
     "log_softmax_backward",
 ]
+PlannedOperation = (
+    OperationName
+    | Literal[
+        "cross_entropy",
+        "cross_entropy_with_grad",
+        "logprob",
+        "kl_divergence",
+        "kl_divergence_with_grad",
+        "js_divergence",
+        "js_divergence_with_grad",
+        "route",
+        "sample",
+    ]
+)
 NormalizerMethod = Literal["auto", "invariant", "exact"]
 Reduction = Literal["none", "sum", "mean"]
 Side = Literal["p", "q"]

@@ -105,7 +105,7 @@ static ons_status plan_part(ons_loss_parts *all, ons_loss_part part, const ons_m
     char *const nowhere = (char *)(uintptr_t)ALIGNMENT; /* a plan depends on the alignment */
     const places at = cut(all, nowhere);
     make_part(all, part, &at, &all->terms, &problem);
-    const ons_status status = ons_make_plan(&problem, ONS_METHOD_AUTO, machine, &all->plan[part]);
+    const ons_status status = ons_make_plan(&problem, all->method, machine, &all->plan[part]);
     const bool on_cpu = problem.device == ONS_CPU; /* ons_run has its own workspace there */
     const int64_t bytes = (at.workspace - nowhere) + (on_cpu ? 0 : all->plan[part].workspace_bytes);
     if (bytes > all->scratch_bytes) all->scratch_bytes = bytes;
@@ -123,6 +123,53 @@ ons_status ons_plan_loss(ons_loss_parts *all, const ons_machine *machine) {
     for (int part = ONS_LOSS_PAIRS; part < ONS_LOSS_PART_COUNT && status == ONS_OK; part++)
         if (runs(all, part)) status = plan_part(all, part, machine);
     return status;
+}
+
+int ons_loss_steps(const ons_loss_parts *all, ons_step steps[ONS_MOST_STEPS]) {
+    static const struct {
+        const char *what;
+        bool has_method; /* it reads the logits by a method */
+        int reads, writes;
+    } parts[] = {
+        [ONS_LOSS_AT_ONCE] = {"the loss of each row and its gradient, by one kernel", true, 1, 1},
+        [ONS_LOSS_PAIRS] = {"the pair (m, d) of each row", true, 1, 0},
+        [ONS_LOSS_WEIGHT_SUM] = {"the sum of the class weights", false, 0, 0},
+        [ONS_LOSS_SUMS] = {"the sum of the logits of each row, for label_smoothing", true, 1, 0},
+        [ONS_LOSS_VALUES] = {"the loss of each row, from one of its logits", false, 0, 0},
+        [ONS_LOSS_GRADIENT] = {"the gradient", true, 1, 1}};
+    int count = 0;
+    for (int part = 0; part < ONS_LOSS_PART_COUNT; part++) {
+        if (!runs(all, part)) continue;
+        const ons_plan *plan = parts[part].has_method ? &all->plan[part] : NULL;
+        steps[count++] = (ons_step){parts[part].what, plan ? plan->method : ONS_METHOD_AUTO, plan,
+                                    parts[part].reads, parts[part].writes};
+    }
+    return count;
+}
+
+ons_plan ons_whole_loss_plan(const ons_loss_parts *all) {
+    ons_plan whole = all->plan[all->at_once ? ONS_LOSS_AT_ONCE : ONS_LOSS_PAIRS];
+    ons_step steps[ONS_MOST_STEPS];
+    const int count = ons_loss_steps(all, steps);
+    const int64_t of_losses = whole.rows * (all->terms.in_double ? 8 : 4);
+    int64_t workspace = 0; /* of a part on the CPU, beside the scratch of all parts */
+    whole.bytes_moved = of_losses;
+    for (int i = 0; i < count; i++) {
+        const int64_t times = steps[i].reads + steps[i].writes;
+        whole.bytes_moved += times * ons_read_bytes(&all->problem, &whole);
+        if (steps[i].plan && steps[i].plan->workspace_bytes > workspace)
+            workspace = steps[i].plan->workspace_bytes;
+    }
+    const bool on_cpu = all->problem.device == ONS_CPU;
+    const bool in_turn = !all->at_once && !ons_operations[all->problem.operation].one_a_row;
+    if (in_turn && !(whole.invariant && !on_cpu))
+        whole.reason =
+            all->terms.smoothing != 0.0
+                ? "label_smoothing needs a sum of each row before the gradient: three reads"
+            : on_cpu ? "the pair of a row comes first, then the gradient: two reads"
+                     : "no kernel holds such rows: the gradient reads them once more";
+    whole.workspace_bytes = all->scratch_bytes + (on_cpu ? workspace : 0);
+    return whole;
 }
 
 ons_status ons_run_loss(const ons_loss_parts *all, void *scratch) {

@@ -30,6 +30,17 @@ typedef ons_status ons_run_part(ons_problem *part);
 ons_status ons_cpu_divergences(const ons_problem *problem, const ons_plan *plan,
                                ons_run_part *run_part);
 
+/* The rows that a thread of a divergence takes at a time. Its scratch has some arrays of them. If
+ * rows are short, it takes about PIECE_BYTES. */
+enum { ONS_DIVERGENCE_ARRAYS = 4 };
+static inline int64_t ons_divergence_piece(const ons_plan *plan) {
+    enum { PIECE_BYTES = 1 << 18 };
+    const int64_t row = plan->N * ons_dtype_size(plan->compute);
+    const int64_t a_row = ONS_DIVERGENCE_ARRAYS * (row > 0 ? row : 1);
+    const int64_t piece = a_row < PIECE_BYTES ? PIECE_BYTES / a_row : 1;
+    return piece < plan->rows ? piece : plan->rows > 0 ? plan->rows : 1;
+}
+
 /* route.c: the router of a mixture of experts (op/route.h). */
 ons_status ons_cpu_route(const ons_problem *problem, const ons_plan *plan, ons_run_part *run_part);
 

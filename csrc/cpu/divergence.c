@@ -15,10 +15,7 @@
 
 /* The arrays of a thread's piece, in the compute type. P is the softmax that weights the terms. In
  * reverse_kl_divergence this is the softmax of ONS_GRADIENT. */
-typedef enum { P, LOG_P, LOG_Q, Q, ARRAYS } array;
-
-/* About the bytes of a thread's scratch, if rows are short. */
-enum { PIECE_BYTES = 1 << 18 };
+typedef enum { P, LOG_P, LOG_Q, Q, ARRAYS = ONS_DIVERGENCE_ARRAYS } array;
 
 typedef struct {
     const ons_problem *problem;
@@ -200,10 +197,8 @@ ons_status ons_cpu_divergences(const ons_problem *problem, const ons_plan *plan,
     const ons_loss *loss = problem->loss;
     const ons_kernels *kernels = ons_kernels_for(plan->compute);
     divergences of = {problem, plan, kernels->move, run_part, 1, NULL, ONS_OK};
-    const int64_t bytes = row_bytes(&of);
-    if (ARRAYS * bytes < PIECE_BYTES) of.piece = PIECE_BYTES / (ARRAYS * (bytes > 0 ? bytes : 1));
-    if (of.piece > plan->rows) of.piece = plan->rows > 0 ? plan->rows : 1;
-    const size_t room = (size_t)(plan->threads * ARRAYS * of.piece * bytes);
+    of.piece = ons_divergence_piece(plan);
+    const size_t room = (size_t)plan->workspace_bytes;
     of.scratch = aligned_alloc(64, (room + 64) & ~(size_t)63);
     if (!of.scratch) return ONS_E_MEMORY;
     ons_parallel_for(plan->rows, of.piece, plan->threads, finish_rows, &of);

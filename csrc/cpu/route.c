@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../api/onsoftmax.h"
+#include "../api/plan_facts.h"
 #include "cpu.h"
 #include "part.h"
 #include "running_sum.h"
@@ -385,7 +385,8 @@ static void route_rows(void *context, int worker, int64_t begin, int64_t end) {
     }
 }
 
-ons_status ons_cpu_route(const ons_problem *problem, const ons_plan *plan, ons_run_part *run_part) {
+static routing routing_of(const ons_problem *problem, const ons_plan *plan,
+                          ons_run_part *run_part) {
     const ons_route *route = problem->route;
     routing of = {.problem = problem,
                   .plan = plan,
@@ -401,6 +402,17 @@ ons_status ons_cpu_route(const ons_problem *problem, const ons_plan *plan, ons_r
     const int64_t a_row = piece_bytes(&of, 1);
     of.piece = a_row < PIECE_BYTES ? PIECE_BYTES / a_row : 1;
     if (of.piece > plan->rows) of.piece = plan->rows;
+    return of;
+}
+
+int64_t ons_route_scratch(const ons_problem *problem, const ons_plan *plan, int64_t *piece) {
+    const routing of = routing_of(problem, plan, NULL);
+    *piece = of.piece;
+    return plan->threads * piece_bytes(&of, of.piece);
+}
+
+ons_status ons_cpu_route(const ons_problem *problem, const ons_plan *plan, ons_run_part *run_part) {
+    routing of = routing_of(problem, plan, run_part);
     of.scratch = aligned_alloc(ALIGNMENT, (size_t)(plan->threads * piece_bytes(&of, of.piece)));
     if (!of.scratch) return ONS_E_MEMORY;
     ons_parallel_for(plan->rows, of.piece, plan->threads, route_rows, &of);

@@ -1,7 +1,9 @@
 /* plan/cpu.c - the method, the form and the tiles on the CPU. The thresholds were found by trying
  * values on a Zen 4 and an Emerald Rapids that also did other work. benchmarks/bench_cpu.py shows
  * their effect. */
+#include "../api/route.h"
 #include "../cpu/cpu.h"
+#include "../cuda/topk/sample_list.h"
 #include "plan.h"
 
 /* With fewer columns than this, they are gathered one by one, since most of each vector would be
@@ -124,10 +126,19 @@ static bool is_split(const ons_plan *plan) {
            plan->threads > 1;
 }
 
+/* Whether the rows that `threads` threads work on at once fit the caches. In the column form each
+ * thread keeps `columns` columns. */
+static bool fits_caches(const ons_machine *machine, const ons_plan *plan, int threads,
+                        int64_t columns) {
+    const int64_t row = plan->N * ons_dtype_size(plan->compute);
+    const int64_t cached = longest_in_caches(machine, plan);
+    return plan->form == ONS_ROW_FORM
+               ? row <= cached && threads * ONS_KEPT_ROWS * row <= SCRATCH_BYTES
+               : row * columns <= cached / 2;
+}
+
 static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *machine,
                                 ons_plan *plan) {
-    int64_t row = plan->N * ons_dtype_size(plan->compute);
-    int64_t cached = longest_in_caches(machine, plan);
     if (plan->k > SPLIT_K || (plan->k > 0 && !is_split(plan))) {
         plan->reason = "the k largest are found in each tile while it is in the first cache";
         return ONS_METHOD_online;
@@ -146,9 +157,8 @@ static ons_method choose_on_cpu(const ons_problem *problem, const ons_machine *m
         plan->reason = "one value a row: it is read once, tile by tile";
         return ONS_METHOD_online;
     }
-    if (plan->form == ONS_ROW_FORM
-            ? row <= cached && plan->threads * ONS_KEPT_ROWS * row <= SCRATCH_BYTES
-            : row * columns_kept(problem, plan) <= cached / 2) {
+    const int64_t columns = plan->form == ONS_ROW_FORM ? 0 : columns_kept(problem, plan);
+    if (fits_caches(machine, plan, plan->threads, columns)) {
         plan->reason = "the rows that are in work at once fit the caches: one read from memory";
         plan->measured = RESULTS
             "float32 16384x1024, 1 thread: fused 1.47, online 0.80; "
@@ -252,11 +262,94 @@ static bool are_whole_rows(const ons_problem *problem, const ons_plan *plan) {
            whole_steps && fits_kernels(plan, dtype);
 }
 
+/* The plan of a divergence. A thread runs softmax and log_softmax on a piece of the rows at a time
+ * (cpu/divergence.c). The method is the one that these calls take. */
+static void plan_divergence(const ons_machine *machine, ons_plan *plan) {
+    plan->width = ons_divergence_piece(plan);
+    plan->threads =
+        (int)min_of(plan->threads, (plan->rows + plan->width - 1) / larger(plan->width, 1));
+    if (plan->threads < 1) plan->threads = 1;
+    ons_plan piece = *plan;
+    piece.threads = 1;
+    const bool fits = fits_caches(machine, &piece, 1, plan->width);
+    plan->method = fits ? ONS_METHOD_fused : ONS_METHOD_online;
+    plan->reason =
+        fits ? "softmax and log_softmax of some rows at a time fill scratch; the terms come from it"
+             : "softmax and log_softmax fill scratch; rows too long for the caches are read twice";
+    plan->workspace_bytes = plan->threads * ONS_DIVERGENCE_ARRAYS * plan->width * plan->N *
+                            ons_dtype_size(plan->compute);
+    plan->on_chip_bytes = fits ? plan->N * ons_dtype_size(plan->compute) : 0;
+}
+
+/* The plan of a router. A thread takes a piece of the rows at a time (cpu/route.c), and each call
+ * on the piece runs on this thread. The method is the one of the call that reads the logits. */
+static void plan_route(const ons_route *route, const ons_machine *machine, ons_plan *plan) {
+    const bool has_keys = route->bias || ons_route_has_groups(route);
+    ons_plan piece = *plan;
+    piece.threads = 1;
+    plan->threads = (int)min_of(plan->threads, larger(plan->rows, 1));
+    plan->width = 1;
+    if (has_keys && ons_route_needs_pair(route)) {
+        const bool fits = fits_caches(machine, &piece, 1, 1);
+        plan->method = fits ? ONS_METHOD_fused : ONS_METHOD_online;
+        plan->reason =
+            "softmax and the keys of some rows at a time fill scratch; the k largest "
+            "keys are found there";
+    } else {
+        plan->method = ONS_METHOD_online;
+        plan->reason =
+            has_keys ? "the keys of some rows at a time fill scratch; the k largest are found there"
+                     : "the k largest are found in each tile while it is in the first cache";
+    }
+    plan->on_chip_bytes =
+        (plan->method == ONS_METHOD_fused ? plan->N : min_of(plan->tile, plan->N)) *
+        ons_dtype_size(plan->compute);
+    plan->workspace_bytes = 0;
+}
+
+/* The plan of a sampler: the same (cpu/sample.c). */
+static void plan_sample(const ons_sample *sample, const ons_machine *machine, ons_plan *plan) {
+    const bool takes_all = ons_sample_takes_all(sample, plan->N);
+    ons_plan piece = *plan;
+    piece.threads = 1;
+    plan->threads = (int)min_of(plan->threads, larger(plan->rows, 1));
+    plan->width = 1;
+    plan->method =
+        takes_all && fits_caches(machine, &piece, 1, 1) ? ONS_METHOD_fused : ONS_METHOD_online;
+    plan->reason = takes_all
+                       ? "softmax of some rows at a time fills scratch; the token comes from there"
+                       : "the first tokens are found in each tile while it is in the first cache";
+    plan->on_chip_bytes =
+        (plan->method == ONS_METHOD_fused ? plan->N : min_of(plan->tile, plan->N)) *
+        ons_dtype_size(plan->compute);
+    plan->workspace_bytes = 0; /* it takes memory while it runs, as much as the rows need */
+}
+
+/* Whether threads take pieces of the rows, and run other operations on them. */
+static bool has_pieces(const ons_problem *problem) {
+    return ons_is_divergence(problem->operation) ||
+           (problem->operation == ONS_OPERATION_route && problem->route) ||
+           (problem->operation == ONS_OPERATION_sample && problem->sample);
+}
+
+static void plan_pieces(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
+    if (problem->operation == ONS_OPERATION_route)
+        plan_route(problem->route, machine, plan);
+    else if (problem->operation == ONS_OPERATION_sample)
+        plan_sample(problem->sample, machine, plan);
+    else
+        plan_divergence(machine, plan);
+}
+
 ons_status ons_plan_on_cpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
     int64_t elements = plan->rows * plan->N;
     int64_t useful = elements < ELEMENTS_SHARED ? 1 : elements / ELEMENTS_A_THREAD;
     plan->threads = (int)min_of(useful, machine->threads);
     choose_form_on_cpu(problem, plan);
+    if (has_pieces(problem)) {
+        plan_pieces(problem, machine, plan);
+        return ONS_OK;
+    }
     if (plan->method == ONS_METHOD_AUTO) plan->method = choose_on_cpu(problem, machine, plan);
 
     /* each thread has its own candidates */

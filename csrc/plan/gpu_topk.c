@@ -229,8 +229,8 @@ static ons_status shape_sample(const gpu_row *row, ons_plan *plan) {
     plan->method = ONS_METHOD_online;
     plan->reason = "one read, a part of a row for each block";
     plan->family = ONS_FAMILY_topk_large;
-    plan->threads = PASS_THREADS;
-    plan->elements_a_thread = TILE_CHUNKS * row->chunk;
+    plan->threads = ONS_DRAW_THREADS;
+    plan->elements_a_thread = ONS_PART_CHUNKS * row->chunk;
     plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
     return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
@@ -358,7 +358,5 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
 }
 
 int ons_topk_reads(const ons_plan *plan) {
-    const bool counts =
-        plan->family == ONS_FAMILY_topk_large || plan->family == ONS_FAMILY_route_in_block;
-    return (counts ? 3 : 1) + plan->in_double;
+    return (plan->family == ONS_FAMILY_topk_large ? 3 : 1) + plan->in_double;
 }

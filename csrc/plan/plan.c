@@ -2,6 +2,7 @@
  * plan/cpu.c and plan/gpu_choice.c choose the method, plan/gpu_shape.c and plan/gpu_topk.c its
  * shape. They hold all thresholds. */
 #include "plan.h"
+#include "../api/logprob.h"
 #include "../api/plan_facts.h"
 #include "../api/rounding.h"
 
@@ -60,8 +61,27 @@ int ons_pair_values(ons_method method) {
     return method == ONS_METHOD_exact ? ONS_TWO_ROW_VALUES : 2;
 }
 
+/* The reads and the writes of all steps. Returns whether there are steps. */
+static bool count_passes(const ons_problem *problem, const ons_plan *plan, int *reads,
+                         int *writes) {
+    ons_step steps[ONS_MOST_STEPS];
+    const int count = ons_steps(problem, plan, steps);
+    *reads = *writes = 0;
+    for (int i = 0; i < count; i++) {
+        *reads += steps[i].reads;
+        *writes += steps[i].writes;
+    }
+    return count > 0;
+}
+
+int ons_first_reads(ons_operation operation) { return ons_is_divergence(operation) ? 2 : 1; }
+
 int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
     const ons_operation_info *info = &ons_operations[problem->operation];
+    int steps_reads, steps_writes;
+    if (ons_has_steps(problem->operation) &&
+        count_passes(problem, plan, &steps_reads, &steps_writes))
+        return steps_reads;
     if (info->selects && problem->device == ONS_CUDA) return ons_topk_reads(plan);
     const bool given = problem->operand[ONS_STATISTIC].data && !info->one_a_row && !info->selects;
     if (problem->device == ONS_CUDA && plan->method == ONS_METHOD_exact && !info->pair && !given)
@@ -71,7 +91,7 @@ int ons_plan_reads(const ons_problem *problem, const ons_plan *plan) {
 
 int64_t ons_read_bytes(const ons_problem *problem, const ons_plan *plan) {
     int64_t element = ons_dtype_size(problem->operand[ONS_X].dtype);
-    if (ons_operations[problem->operation].gradient)
+    if (ons_operations[problem->operation].gradient && !ons_is_divergence(problem->operation))
         element += ons_dtype_size(problem->operand[ONS_GRADIENT].dtype);
     return plan->rows * plan->N * element;
 }
@@ -84,7 +104,12 @@ static int64_t bytes_moved(const ons_problem *problem, const ons_plan *plan) {
     int64_t a_row = info->one_a_row ? y : 0;
     if (info->selects)
         a_row = problem->k * (y + ons_dtype_size(problem->operand[ONS_INDICES].dtype));
-    const int writes = ons_method_writes(plan->method, problem->operation);
+    int writes = ons_method_writes(plan->method, problem->operation);
+    int steps_reads, steps_writes;
+    if (ons_has_steps(problem->operation) &&
+        count_passes(problem, plan, &steps_reads, &steps_writes))
+        writes = steps_writes;
+    if (ons_is_divergence(problem->operation)) a_row = ons_dtype_size(plan->compute);
     return reads * ons_read_bytes(problem, plan) + plan->rows * (plan->N * writes * y + a_row);
 }
 
@@ -113,6 +138,9 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
     const bool given = problem->operand[ONS_STATISTIC].data && !operation->selects;
     const bool by_given = given && method == ONS_METHOD_AUTO;
     const bool finds_moments = problem->operation == ONS_OPERATION_logprob;
+    const ons_logprob *logprob = finds_moments ? problem->logprob : NULL;
+    const bool walks_twice =
+        on_cpu && logprob && (logprob->entropy || logprob->argmax || logprob->rank);
     if (by_given) method = of_given;
     if (finds_moments) method = on_cpu ? ONS_METHOD_online : ONS_METHOD_split;
     plan->method = method;
@@ -121,6 +149,8 @@ ons_status ons_make_plan(const ons_problem *problem, ons_method method, const on
         plan->compute = wider(plan->compute, problem->operand[ONS_GRADIENT].dtype);
     if (operation->selects) plan->k = problem->k;
     plan->reason = by_given        ? "the pairs of the rows are given: their elements are read once"
+                   : walks_twice   ? "each row is read tile by tile: once for its sum, once more "
+                                     "for entropy, argmax or rank"
                    : finds_moments ? "the row is read once, tile by tile"
                                    : "asked for by name";
     if (operation->loss && !operation->gradient && !given && !finds_moments &&

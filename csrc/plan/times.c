@@ -128,9 +128,10 @@ double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *
 double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
     if (problem->device != ONS_CUDA) return 0;
     const ons_dtype dtype = measured_dtype(problem->operand[ONS_X].dtype);
-    /* selecting has kernels of its own: no kernel is faster than the shortest copy */
-    const entry *at =
-        ons_operations[problem->operation].selects ? NULL : find_series(dtype, true, plan->method);
+    /* selections, losses and divergences have kernels of their own: no kernel is faster than the
+     * shortest copy */
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    const entry *at = info->selects || info->loss ? NULL : find_series(dtype, true, plan->method);
     double least = at ? INFINITY : seconds_of(copies[0]);
     for (; at && at < times + TIMES && what_of(*at) != SERIES_IS_NEXT; at++)
         if (what_of(*at) < LENGTH_IS_NEXT) least = fmin(least, seconds_of(*at));
@@ -138,23 +139,40 @@ double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
 }
 
 /* The bytes read between two reads of an element, as a fraction of the GPU's L2. These bytes are
- * the x of all rows that the blocks process at once. If the method goes over the whole array before
- * it reads a row again, they are all of x. If the fraction is at most 1, a second read finds its
- * row in L2. */
-static double part_of_cache(const ons_problem *problem, const ons_gpu *gpu, const ons_plan *plan) {
-    const double all = (double)ons_read_bytes(problem, plan), cache = (double)gpu->l2_bytes;
-    if (plan->method == ONS_METHOD_split || plan->threads == 0) return all / cache;
+ * the inputs of all rows that the blocks process at once. `in_turn`: the whole array is read before
+ * a row is read again, so they are all inputs. If the fraction is at most 1, a second read finds
+ * its row in L2. */
+static double part_of_cache(const ons_problem *problem, const ons_gpu *gpu, const ons_plan *plan,
+                            bool in_turn) {
+    const double all =
+                     (double)(ons_first_reads(problem->operation) * ons_read_bytes(problem, plan)),
+                 cache = (double)gpu->l2_bytes;
+    if (in_turn || plan->threads == 0) return all / cache;
     const double rows =
         (double)(blocks_in_flight(gpu, plan->threads) * (plan->width > 1 ? plan->width : 1));
     return all / cache * fmin(1, rows / fmax((double)plan->rows, 1));
 }
 
-int64_t ons_least_bytes(const ons_problem *problem, const ons_machine *machine,
-                        const ons_plan *plan) {
+static int64_t least_bytes(const ons_problem *problem, const ons_machine *machine,
+                           const ons_plan *plan, int reads, bool in_turn) {
     if (problem->device != ONS_CUDA) return plan->bytes_moved;
     ons_gpu gpu;
     ons_gpu_to_plan_for(problem, machine, &gpu);
-    const int64_t again = (ons_plan_reads(problem, plan) - 1) * ons_read_bytes(problem, plan);
-    const double part = part_of_cache(problem, &gpu, plan);
+    const int again_reads = reads - ons_first_reads(problem->operation);
+    if (again_reads <= 0) return plan->bytes_moved;
+    const int64_t again = again_reads * ons_read_bytes(problem, plan);
+    const double part = part_of_cache(problem, &gpu, plan, in_turn);
     return plan->bytes_moved - (part <= 1 ? again : (int64_t)((double)again / part));
+}
+
+int64_t ons_least_bytes(const ons_problem *problem, const ons_machine *machine,
+                        const ons_plan *plan) {
+    /* `split` of a divergence has a block for each row */
+    const bool in_turn = plan->method == ONS_METHOD_split && !ons_is_divergence(problem->operation);
+    return least_bytes(problem, machine, plan, ons_plan_reads(problem, plan), in_turn);
+}
+
+int64_t ons_least_bytes_in_turn(const ons_problem *problem, const ons_machine *machine,
+                                const ons_plan *plan, int reads) {
+    return least_bytes(problem, machine, plan, reads, true);
 }

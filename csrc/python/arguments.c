@@ -98,9 +98,9 @@ void ons_set_error(ons_status status, ons_method method, const ons_problem *prob
 }
 
 static const char *const keyword_names[KEYWORDS] = {
-    "axis",   "method",   "dtype",     "out",    "where", "scale", "stream", "num_threads",
-    "device", "keepdims", "operation", "pairs",  "k",     "log",   "sorted", "return_normalizer",
-    "other",  "gives",    "compute",   "dtypes", "caches"};
+    "axis",   "method",   "dtype",     "out",    "where",  "scale", "stream", "num_threads",
+    "device", "keepdims", "operation", "pairs",  "k",      "log",   "sorted", "return_normalizer",
+    "other",  "gives",    "compute",   "dtypes", "caches", "terms"};
 
 /* Raises TypeError for an unknown keyword. */
 static void refuse_keyword(const char *function, PyObject *name, int keywords) {
@@ -196,35 +196,55 @@ int ons_take_method(PyObject *object, ons_device device, ons_operation operation
     return -1;
 }
 
-/* Whether plan() and methods() know the operation. Losses and routers take other arguments. */
-static bool is_planned(int operation) {
-    return !ons_operations[operation].loss && operation != ONS_OPERATION_route &&
-           !ons_is_sampler((ons_operation)operation);
+/* The names of operations that errors list, in the order of the table. A divergence has a second
+ * name, with its gradient. onsoftmax/_plan/terms.py replaces this name by the core's own. */
+enum { NAMES = ONS_OPERATION_COUNT + 2 };
+static void list_names(bool all, const char *names[NAMES]) {
+    int count = 0;
+    memset(names, 0, NAMES * sizeof *names);
+    for (int i = 0; i < ONS_OPERATION_COUNT; i++) {
+        const bool takes_terms =
+            ons_operations[i].loss || i == ONS_OPERATION_route || ons_is_sampler((ons_operation)i);
+        if ((takes_terms && !all) || i == ONS_OPERATION_logprob_backward ||
+            i == ONS_OPERATION_reverse_kl_divergence || i == ONS_OPERATION_filtered_softmax)
+            continue;
+        names[count++] = ons_operations[i].name;
+        if (i == ONS_OPERATION_kl_divergence) names[count++] = "kl_divergence_with_grad";
+        if (i == ONS_OPERATION_js_divergence) names[count++] = "js_divergence_with_grad";
+    }
 }
 
-int ons_take_operation(PyObject *object, ons_operation *operation) {
+static int take_operation(PyObject *object, bool all, ons_operation *operation) {
+    const char *known[NAMES];
     PyObject *names = PyUnicode_FromString("");
     *operation = ONS_OPERATION_softmax;
-    for (int i = 0; names && object && i < ONS_OPERATION_COUNT; i++) {
-        if (!is_planned(i)) continue;
-        if (PyUnicode_Check(object) &&
-            PyUnicode_CompareWithASCIIString(object, ons_operations[i].name) == 0) {
-            *operation = (ons_operation)i;
-            object = NULL;
-        }
-        Py_SETREF(names,
-                  PyUnicode_FromFormat("%U%s%s", names, i > 0 ? ", " : "", ons_operations[i].name));
+    list_names(all, known);
+    for (int i = 0; object && PyUnicode_Check(object) && i < ONS_OPERATION_COUNT; i++) {
+        const char *name = ons_operations[i].name;
+        bool is_known = all && i == ONS_OPERATION_reverse_kl_divergence;
+        for (int place = 0; place < NAMES && known[place]; place++)
+            is_known |= strcmp(known[place], name) == 0;
+        if (!is_known || PyUnicode_CompareWithASCIIString(object, name) != 0) continue;
+        *operation = (ons_operation)i;
+        object = NULL;
     }
-    const char *known[ONS_OPERATION_COUNT];
-    for (int i = 0; i < ONS_OPERATION_COUNT; i++)
-        known[i] = is_planned(i) ? ons_operations[i].name : NULL;
-    const char *near = object ? ons_nearest(object, known, ONS_OPERATION_COUNT) : NULL;
+    for (int i = 0; names && object && i < NAMES && known[i]; i++)
+        Py_SETREF(names, PyUnicode_FromFormat("%U%s%s", names, i > 0 ? ", " : "", known[i]));
+    const char *near = object ? ons_nearest(object, known, NAMES) : NULL;
     if (names && object)
         PyErr_Format(PyExc_ValueError, "operation is %R: expected one of %U%s%s%s", object, names,
                      near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     int status = names && !object ? 0 : -1;
     Py_XDECREF(names);
     return status;
+}
+
+int ons_take_operation(PyObject *object, ons_operation *operation) {
+    return take_operation(object, false, operation);
+}
+
+int ons_take_planned_operation(PyObject *object, ons_operation *operation) {
+    return take_operation(object, true, operation);
 }
 
 PyObject *ons_plain_k(PyObject *object) {

@@ -27,6 +27,7 @@ enum {
     COMPUTE, /* type of the rows that the pairs belong to */
     DTYPES,  /* a list that receives the name of the array's type */
     CACHES,  /* of a machine to plan for; used by tests and the page, not in onsoftmax.plan */
+    TERMS,   /* of a plan: the arguments that only its operation takes (planned.h) */
     KEYWORDS
 };
 
@@ -47,7 +48,7 @@ enum {
     OF_MERGE = 1 << AXIS | 1 << DTYPE | 1 << OTHER | 1 << GIVES | 1 << STREAM,
     OF_EMPTY = 1 << DTYPE,
     OF_PLAN = 1 << AXIS | 1 << METHOD | 1 << DTYPE | 1 << NUM_THREADS | 1 << DEVICE |
-              1 << OPERATION | 1 << K | 1 << CACHES
+              1 << OPERATION | 1 << K | 1 << CACHES | 1 << TERMS
 };
 
 /* The parameters of a function. */
@@ -68,7 +69,10 @@ PyObject *ons_keywords_but_stream(PyObject *const values[KEYWORDS]);
 int ons_take_method(PyObject *object, ons_device device, ons_operation operation,
                     ons_method *method);
 int ons_take_threads(PyObject *object, int *threads);
+/* An operation whose calls take a method by its name. */
 int ons_take_operation(PyObject *object, ons_operation *operation);
+/* Any operation that has a plan. */
+int ons_take_planned_operation(PyObject *object, ons_operation *operation);
 /* suggest.c: ons_nearest finds the name that is nearly the given string. `names` has `count` names,
  * and some of them may be NULL. ons_keyword_hint says what to write instead of another library's
  * keyword. Both may return NULL. */
@@ -136,6 +140,10 @@ extern const char ons_filtered_softmax_doc[];
 /* route.c */
 PyObject *ons_route_call(PyObject *self, PyObject *args);
 extern const char ons_route_doc[];
+/* Raises an error if the groups do not fit N experts, or have fewer than k. */
+#define ONS_ALL_GROUPS INT64_MIN /* in place of top_groups */
+struct ons_route;
+int ons_check_groups(const struct ons_route *route, int64_t N, int64_t k);
 
 /* divergence.c */
 PyObject *ons_divergence_call(PyObject *self, PyObject *args);

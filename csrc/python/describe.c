@@ -2,7 +2,7 @@
  * an array as softmax sees it, for explain. */
 #include "arguments.h"
 
-#include "../api/plan_facts.h"
+#include "planned.h"
 
 #include <string.h>
 
@@ -94,21 +94,24 @@ static int take_views(ons_module *module, PyObject *object, PyObject *given[KEYW
     return 0;
 }
 
-/* Adds the facts of a plan on a GPU. Facts that only a driver knows are None without a driver, or
- * if the GPU was named. */
+/* Adds the facts of a plan on a GPU. Facts that only a driver knows are None without a driver, if
+ * the GPU was named, or if the call is more than one kernel. */
 static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_machine *machine,
                          const ons_plan *plan) {
     ons_kernel_facts kernel;
     int count;
-    bool known = !machine->gpu && ons_gpu_count(&count) == ONS_OK && count > 0 &&
+    ons_step steps[ONS_MOST_STEPS];
+    const bool is_one_kernel = !ons_operations[problem->operation].loss && /* losses have parts */
+                               ons_steps(problem, plan, steps) == 0;
+    bool known = is_one_kernel && !machine->gpu && ons_gpu_count(&count) == ONS_OK && count > 0 &&
                  ons_describe_kernel(problem, plan, &kernel) == ONS_OK;
     PyObject *more = Py_BuildValue(
-        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d,s:d}", "blocks_a_row", (long long)plan->blocks_a_row,
-        "elements_a_thread", plan->elements_a_thread, "warps", plan->threads / 32, "longest_row",
-        (long long)plan->longest_row, "copy_speed", plan->copy_speed, "measured_seconds",
-        ons_measured_seconds(problem, machine, plan), "measured_copy_seconds",
-        ons_measured_copy_seconds(problem, machine, plan), "launch_seconds",
-        ons_launch_seconds(problem, plan));
+        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d,s:d}", "blocks_a_row",
+        (long long)ons_blocks_a_row(problem, plan), "elements_a_thread", plan->elements_a_thread,
+        "warps", plan->threads / 32, "longest_row", (long long)plan->longest_row, "copy_speed",
+        plan->copy_speed, "measured_seconds", ons_measured_seconds(problem, machine, plan),
+        "measured_copy_seconds", ons_measured_copy_seconds(problem, machine, plan),
+        "launch_seconds", ons_launch_seconds(problem, plan));
     int status = more ? PyDict_Update(facts, more) : -1;
     Py_XDECREF(more);
     if (status < 0 || !known) return status;
@@ -118,6 +121,52 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     status = more ? PyDict_Update(facts, more) : -1;
     Py_XDECREF(more);
     return status;
+}
+
+/* The facts of a plan, as a dict. */
+static PyObject *facts_of(const ons_view *x, const ons_problem *problem, const ons_machine *machine,
+                          const ons_plan *made, int reads, int64_t least_bytes) {
+    PyObject *facts = Py_BuildValue(
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:i,s:L,s:L,s:L,s:i,s:L,s:L,s:O,s:L}",
+        "operation", ons_operations[problem->operation].name, "device",
+        machine->gpu           ? machine->gpu->name
+        : x->device == ONS_CPU ? "cpu"
+                               : "cuda",
+        "method", ons_method_name(made->method), "reason", made->reason, "measured",
+        made->measured ? made->measured : "", "dtype", ons_dtype_name(x->dtype), "form",
+        made->form == ONS_ROW_FORM ? "row" : "column", "compute",
+        ons_dtype_name(made->in_double ? ONS_FLOAT64 : made->compute), "rows",
+        (long long)made->rows, "N", (long long)made->N, "k",
+        problem->sample ? 0LL : (long long)problem->k, "tile", (long long)made->tile, "width",
+        (long long)made->width, "reads_again", reads - ons_first_reads(problem->operation),
+        "bytes_moved", (long long)made->bytes_moved, "on_chip_bytes",
+        (long long)made->on_chip_bytes, "workspace_bytes", (long long)made->workspace_bytes,
+        "threads", made->threads, "read_bytes", (long long)ons_read_bytes(problem, made),
+        "least_bytes", (long long)least_bytes, "past_caches",
+        made->past_caches ? Py_True : Py_False, "last_cache", (long long)machine->last_cache);
+    if (facts && x->device == ONS_CUDA && add_gpu_facts(facts, problem, machine, made) < 0)
+        Py_CLEAR(facts);
+    return facts;
+}
+
+/* The facts of a call that takes more than a method. */
+static PyObject *facts_by_terms(ons_operation operation, PyObject *terms, PyObject *k,
+                                const ons_view *x, const ons_view *result, const bool *reduced,
+                                ons_method method, const ons_machine *machine) {
+    ons_planned *planned = PyMem_Malloc(sizeof *planned);
+    PyObject *facts = NULL, *steps = NULL;
+    int reads = 0;
+    if (!planned) return PyErr_NoMemory();
+    if (ons_plan_by_terms(operation, terms, k, x, result, reduced, method, machine, planned) == 0) {
+        for (int i = 0; i < planned->steps; i++) reads += planned->step[i].reads;
+        facts =
+            facts_of(x, &planned->problem, machine, &planned->plan, reads, planned->least_bytes);
+        steps = ons_steps_as_dicts(planned);
+    }
+    if (facts && (!steps || PyDict_SetItemString(facts, "steps", steps) < 0)) Py_CLEAR(facts);
+    Py_XDECREF(steps);
+    PyMem_Free(planned);
+    return facts;
 }
 
 PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
@@ -144,11 +193,18 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         return NULL;
     machine.core_cache = core;
     machine.last_cache = last;
-    if (ons_take_operation(given[OPERATION], &operation) < 0) return NULL;
+    if (ons_take_planned_operation(given[OPERATION], &operation) < 0) return NULL;
     const ons_operation_info *info = &ons_operations[operation];
-    if (info->selects != (given[K] != NULL)) {
+    const bool by_terms = ons_is_planned_by_terms(operation);
+    if (by_terms != (given[TERMS] != NULL)) {
+        PyErr_Format(PyExc_TypeError, "plan() of %s %s terms", info->name,
+                     by_terms ? "needs" : "takes no");
+        return NULL;
+    }
+    const bool takes_k = info->selects && operation != ONS_OPERATION_sample;
+    if (takes_k != (given[K] != NULL)) {
         PyErr_Format(PyExc_TypeError, "plan() of %s %s", info->name,
-                     info->selects ? "needs k" : "takes no k: operation='softmax_topk' does");
+                     takes_k ? "needs k" : "takes no k: operation='softmax_topk' does");
         return NULL;
     }
     if (given[K] && !(k = ons_plain_k(given[K]))) return NULL;
@@ -156,6 +212,10 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
     if (take_views(module, args[0], given, x, y, &machine.gpu) < 0) goto done;
     if (ons_take_method(given[METHOD], x->device, operation, &method) < 0) goto done;
     if (ons_take_axes(module, axes, x->ndim, reduced) < 0) goto done;
+    if (by_terms) {
+        result = facts_by_terms(operation, given[TERMS], k, x, y, reduced, method, &machine);
+        goto done;
+    }
     if (info->selects) {
         if (ons_take_selection(k, axes, x, reduced, &selection) < 0) goto done;
         ons_view_selected(x, &selection, y->dtype, y);
@@ -173,25 +233,8 @@ PyObject *ons_plan_call(PyObject *self, PyObject *const *args, Py_ssize_t count,
         ons_set_error(status, method, &problem, &machine, &made);
         goto done;
     }
-    result = Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:L,s:L,s:L,s:L,s:L,s:i,s:L,s:L,s:L,s:i,s:L,s:L,s:O,s:L}",
-        "operation", ons_operations[operation].name, "device",
-        machine.gpu            ? machine.gpu->name
-        : x->device == ONS_CPU ? "cpu"
-                               : "cuda",
-        "method", ons_method_name(made.method), "reason", made.reason, "measured",
-        made.measured ? made.measured : "", "dtype", ons_dtype_name(x->dtype), "form",
-        made.form == ONS_ROW_FORM ? "row" : "column", "compute",
-        ons_dtype_name(made.in_double ? ONS_FLOAT64 : made.compute), "rows", (long long)made.rows,
-        "N", (long long)made.N, "k", (long long)selection.k, "tile", (long long)made.tile, "width",
-        (long long)made.width, "reads", ons_plan_reads(&problem, &made), "bytes_moved",
-        (long long)made.bytes_moved, "on_chip_bytes", (long long)made.on_chip_bytes,
-        "workspace_bytes", (long long)made.workspace_bytes, "threads", made.threads, "read_bytes",
-        (long long)ons_read_bytes(&problem, &made), "least_bytes",
-        (long long)ons_least_bytes(&problem, &machine, &made), "past_caches",
-        made.past_caches ? Py_True : Py_False, "last_cache", (long long)machine.last_cache);
-    if (result && x->device == ONS_CUDA && add_gpu_facts(result, &problem, &machine, &made) < 0)
-        Py_CLEAR(result);
+    result = facts_of(x, &problem, &machine, &made, ons_plan_reads(&problem, &made),
+                      ons_least_bytes(&problem, &machine, &made));
 done:
     Py_XDECREF(axes);
     Py_XDECREF(k);

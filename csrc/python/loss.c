@@ -85,6 +85,7 @@ static int run(loss_call *call) {
     parts.problem.stream = rows->caller.stream;
     parts.problem.scale_by = 1.0;
     parts.mean = call->reduction == MEAN;
+    parts.method = ONS_METHOD_AUTO;
     parts.terms = call->terms;
     parts.terms.target = call->of_target->data;
     parts.terms.wide_target = call->of_target->dtype == ONS_INT64;

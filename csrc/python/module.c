@@ -94,10 +94,11 @@ static PyObject *show(PyObject *self, PyObject *Py_UNUSED(none)) {
 PyDoc_STRVAR(
     plan_doc,
     "plan($module, array_or_shape, /, axis=-1, *, dtype=None, device=None, method='auto',\n     "
-    "num_threads=None, operation='softmax', k=None, caches=None)\n--\n\n"
+    "num_threads=None, operation='softmax', k=None, caches=None, terms=None)\n--\n\n"
     "The plan of a call as a dict: see onsoftmax.plan. caches: three numbers in place of this\n"
     "machine's: the bytes of a core's own cache, the bytes of the last cache, and the number\n"
-    "of processors that share the last cache.");
+    "of processors that share the last cache. terms: what onsoftmax/_plan/terms.py makes of the\n"
+    "operation's arguments.");
 PyDoc_STRVAR(methods_doc,
              "methods($module, operation, /)\n--\n\nThe methods of an operation as dicts: see "
              "onsoftmax.methods.");

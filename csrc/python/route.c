@@ -25,9 +25,7 @@ static int take_k(route_call *call) {
     return status;
 }
 
-static int check_groups(const route_call *call) {
-    const ons_route *route = &call->route;
-    const int64_t N = call->rows.N, k = call->selection.k;
+int ons_check_groups(const ons_route *route, int64_t N, int64_t k) {
     if (route->groups < 1 || N % route->groups != 0) {
         PyErr_Format(PyExc_ValueError, "groups is %lld: expected a divisor of the %lld experts",
                      (long long)route->groups, (long long)N);
@@ -52,9 +50,11 @@ static int check_groups(const route_call *call) {
 static int take_arrays(route_call *call) {
     ons_row_call *rows = &call->rows;
     if (ons_take_logits(rows, call->axis) < 0 || take_k(call) < 0) return -1;
-    if (call->route.top_groups == INT64_MIN) call->route.top_groups = call->route.groups;
+    if (call->route.top_groups == ONS_ALL_GROUPS) call->route.top_groups = call->route.groups;
     const ons_view experts = {.ndim = 1, .shape = {rows->N}};
-    if (check_groups(call) < 0 || ons_take_row_masks(rows, call->where, Py_None) < 0) return -1;
+    if (ons_check_groups(&call->route, rows->N, call->selection.k) < 0 ||
+        ons_take_row_masks(rows, call->where, Py_None) < 0)
+        return -1;
     call->of_bias = ons_take_real(rows, "bias", call->bias, &experts, false);
     return !call->of_bias || ons_join_rows(rows) < 0 ? -1 : 0;
 }

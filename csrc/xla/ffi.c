@@ -84,6 +84,7 @@ static xla_error *run_problem(const xla_frame *frame, const ons_xla_call *call) 
         parts.problem = call->problem;
         parts.terms = call->terms;
         parts.mean = false;
+        parts.method = ONS_METHOD_AUTO;
         status = ons_plan_loss(&parts, &machine);
     } else {
         status = ons_make_plan(&call->problem, call->method, &machine, &plan);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import math
 from typing import Any
@@ -22,6 +23,7 @@ EPILOG = """examples:
   onsoftmax plan 2048x131072 --dtype float32 --device cuda    without a GPU, an H100 is assumed
   onsoftmax plan 2048x131072 --dtype bfloat16 --device A100   by the data sheet of the A100
   onsoftmax plan 1024x128256 --operation softmax_topk -k 64 --device cuda
+  onsoftmax plan 4096x256 --operation route -k 8 --with groups=8 top_groups=4 --device H100
   onsoftmax plan 1024x4096@0 --method online --bandwidth 20e9
   onsoftmax plan 4096x4096 --device cuda --json                        every figure, for a program
 """
@@ -44,7 +46,17 @@ def add(commands: Any) -> None:
     option("--device", default="cpu", help="cpu (the default), cuda, or the name of a GPU, such as A100")
     option("--method", default="auto", help="default: auto")
     option("--operation", default="softmax", metavar="O", help="such as log_softmax (default: softmax)")
-    option("-k", type=int, metavar="K", help="elements to return per row, for softmax_topk")
+    option("-k", type=int, metavar="K", help="elements to return per row, for softmax_topk and route")
+    option(
+        "--with",
+        dest="arguments",
+        nargs="+",
+        action="extend",
+        default=[],
+        type=_argument,
+        metavar="NAME=VALUE",
+        help="arguments of the operation that change its plan, such as label_smoothing=0.1",
+    )
     option(
         "--threads",
         type=int,
@@ -67,6 +79,17 @@ def _bandwidth(text: str) -> float:
     return number
 
 
+def _argument(text: str) -> tuple[str, Any]:
+    """ "groups=8" is ("groups", 8). A value that is no Python literal is a string."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is no argument: expected a name and a value, as groups=8")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
 def run(options: argparse.Namespace) -> int:
     """Shows the plan on stdout, and writes it to a file if one was asked for."""
     given = [shape for shape in (options.shape, options.named_shape) if shape is not None]
@@ -83,6 +106,7 @@ def run(options: argparse.Namespace) -> int:
             num_threads=options.threads,
             operation=options.operation,
             k=options.k,
+            **dict(options.arguments),
         )
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error

@@ -14,7 +14,9 @@ from .. import _core
 from . import copy_speed, reasons
 from .cost import Cliff as Cliff
 from .cost import Cost as Cost
+from .cost import PlanStep as PlanStep
 from .table import Table, as_html, paragraphs
+from .terms import defaults_of, facts_of, terms_of
 from .text import counted, duration, size
 from .text import share as share_text
 
@@ -33,7 +35,7 @@ class Plan:
     notebook shows the same."""
 
     operation: str
-    """softmax, log_softmax, logsumexp, softmax_topk, softmax_backward or log_softmax_backward."""
+    """The operation that the plan was asked for."""
     device: str
     """ "cpu", "cuda", or the name of the GPU that the plan was asked for."""
     method: str
@@ -65,13 +67,20 @@ class Plan:
     on_chip_bytes: int
     """Bytes held in fast memory for one row."""
     workspace_bytes: int
-    """Scratch of all threads or blocks together, in bytes."""
+    """Scratch of all threads or blocks together, in bytes. A sampler on the CPU takes memory as its rows need
+    it. There the number is 0."""
     threads: int
     """The threads of the call on the CPU, or of a block on a GPU."""
     others: tuple[Cost, ...]
-    """The cost of every method of the device, the plan's own method among them."""
+    """The cost of every method of the device, the plan's own method among them. If a call takes no method by
+    name, it is the cost of the call alone."""
     k: int | None = None
-    """The number of elements that softmax_topk selects per row. None for another operation."""
+    """The number of elements to select per row. None if the operation selects none."""
+    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
+    """The arguments of the operation that change its plan, such as label_smoothing. An array is True if the
+    call may leave it out, and None if the call may also take a number in its place."""
+    steps: tuple[PlanStep, ...] = ()
+    """What the call runs in turn. Empty if the method tells all: for the operations of `methods`."""
     num_threads: int | None = field(default=None, repr=False, compare=False)
     """The argument num_threads of the call. None if the call does not give it."""
 
@@ -98,7 +107,7 @@ class Plan:
     """The time of a launch of the method with almost no work. It was measured on an H100, also for a plan for
     another GPU."""
 
-    # From here on: from the driver. None without a driver.
+    # From here on: from the driver. None without a driver, and for a call with steps.
     registers: int | None = None
     """Registers of a thread."""
     spilled_bytes: int | None = None
@@ -154,20 +163,29 @@ class Plan:
     def cliffs(self) -> tuple[Cliff, ...]:
         """The row lengths at which `auto` changes its method. The number of rows, their type and their form
         are as in this plan."""
-        lengths = [2**i for i in range(LONGEST.bit_length()) if 2**i * self.rows <= _MAX_ELEMENTS]
-        lengths = [N for N in lengths if (self.k or 1) <= N]
+        lengths = [self._unit() * 2**i for i in range(LONGEST.bit_length())]
+        lengths = [N for N in lengths if self._least() <= N <= LONGEST and N * self.rows <= _MAX_ELEMENTS]
         found: list[Cliff] = []
         for low, high in itertools.pairwise(lengths):
             found += self._between(low, high)
         return tuple(found)
+
+    def _unit(self) -> int:
+        """The lengths of rows are multiples of this number."""
+        return int(self.arguments.get("groups", 1))
+
+    def _least(self) -> int:
+        """The shortest row."""
+        unit, top = self._unit(), int(self.arguments.get("top_groups") or self._unit())
+        return max(unit * -(-(self.k or 1) // top), int(self.arguments.get("topk", 0)))
 
     def _between(self, low: int, high: int) -> list[Cliff]:
         """The cliffs between two lengths, by halving."""
         one, other = self._at(low), self._at(high)
         if one["method"] == other["method"]:
             return []
-        if high - low > 1:
-            middle = (low + high) // 2
+        if high - low > self._unit():
+            middle = (low + high) // self._unit() // 2 * self._unit()
             return self._between(low, middle) + self._between(middle, high)
         each = [facts["bytes_moved"] / max(facts["rows"] * facts["N"], 1) for facts in (one, other)]
         return [Cliff(low, one["method"], each[0], other["method"], each[1])]
@@ -175,28 +193,27 @@ class Plan:
     def _at(self, N: int) -> dict[str, Any]:
         """The plan of `auto` for rows of another length, in the same form and without gaps."""
         shape, axis = ((self.rows, N), -1) if self.form == "row" else ((N, self.rows), 0)
-        return _core.plan(
+        return facts_of(
             shape,
             axis,
+            self.operation,
+            terms_of(self.operation, self.arguments),
             dtype=self.dtype,
             device=self.device,
             num_threads=self.num_threads,
-            operation=self.operation,
             k=self.k,
         )
 
     def parts(self, bandwidth: float | None = None) -> list[Table | str]:
         """The paragraphs and tables that show the plan."""
         cliffs = self.cliffs()
-        return [
-            self._summary(bandwidth, cliffs),
-            self._table_of_others(bandwidth),
-            self._table_of_cliffs(cliffs),
-        ]
+        table = self._table_of_steps() if self.steps else self._table_of_others(bandwidth)
+        return [self._summary(bandwidth, cliffs), table, self._table_of_cliffs(cliffs)]
 
     def _lengths(self, cliffs: Sequence[Cliff]) -> list[str]:
         """The lengths around N at which auto takes this method."""
-        low = max((cliff.N + 1 for cliff in cliffs if cliff.N < self.N), default=1)
+        below = [cliff.N for cliff in cliffs if cliff.N < self.N]
+        low = max(below) + self._unit() if below else self._least()
         high = next((cliff.N for cliff in cliffs if cliff.N >= self.N), None)
         if self._at(self.N)["method"] != self.method:
             return []
@@ -241,10 +258,14 @@ class Plan:
         return f"at least {duration(seconds)} at the speed of a copy, {size(speed)}/s, {source}"
 
     def _what(self) -> str:
-        return f"{self.operation} of k = {self.k}" if self.k else self.operation
+        usual = defaults_of(self.operation)
+        named = {"k": self.k} if self.k else {}
+        named |= {name: value for name, value in self.arguments.items() if value != usual[name]}
+        return self.operation + (" of " if named else "") + ", ".join(f"{n} = {v}" for n, v in named.items())
 
     def _place(self) -> str:
-        assumed = self.device == "cuda" and self.registers is None
+        known = self.registers is not None or (self.steps and "cuda:0" in _core.config()["cuda"])
+        assumed = self.device == "cuda" and not known
         return "a GPU (none here: an H100 is assumed)" if assumed else self.device
 
     def _source(self) -> list[str]:
@@ -303,6 +324,25 @@ class Plan:
             head, rows = (*head[:3], *head[4:]), [(*row[:3], *row[4:]) for row in rows]
         return Table(title, head, rows, frozenset({0, len(head) - 1}))
 
+    def _table_of_steps(self) -> Table:
+        """What the call runs in turn."""
+        rows: list[tuple[str, ...]] = [
+            (
+                step.what,
+                step.method or "",
+                str(step.reads),
+                str(step.writes),
+                str(step.threads or ""),
+                str(step.blocks_a_row or ""),
+            )
+            for step in self.steps
+        ]
+        head: tuple[str, ...] = ("what runs in turn", "method", "reads", "writes", "threads", "blocks a row")
+        title = "Reads and writes are of an array of the logits' shape, through memory"
+        if self.device == "cpu":
+            head, rows = head[:-1], [row[:-1] for row in rows]
+        return Table(title, head, rows, frozenset({0, 1}))
+
     def _table_of_cliffs(self, cliffs: Sequence[Cliff]) -> Table | str:
         if not cliffs:
             return f"{counted(self.rows, 'row')}: auto takes the same method for every length"
@@ -331,6 +371,7 @@ class Plan:
         """
         facts = asdict(self)
         facts["others"] = list(facts["others"])
+        facts["steps"] = list(facts["steps"])
         cliffs = [asdict(cliff) for cliff in self.cliffs()]
         return {**facts, "seconds": self.seconds(bandwidth), "cliffs": cliffs}
 

@@ -34,6 +34,25 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class PlanStep:
+    """What a call runs in turn: a kernel, or a pass of it over all rows."""
+
+    what: str
+    """What the step gives."""
+    method: str | None
+    """The method of the step. None if it has none."""
+    reads: int
+    """How often the step reads an array of the logits' shape. If this depends on the elements, it is the
+    smallest possible number."""
+    writes: int
+    """How often the step writes an array of that shape."""
+    threads: int | None = None
+    """As in Plan. None for a step without a method."""
+    blocks_a_row: int | None = None
+    """As in Plan."""
+
+
+@dataclass(frozen=True)
 class Cliff:
     """A row length at which another method takes over."""
 

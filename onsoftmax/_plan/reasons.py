@@ -22,7 +22,7 @@ Facts = dict[str, Any]
 
 def bytes_once(facts: Facts) -> int:
     """The bytes moved if the array is read once."""
-    again: int = (facts["reads"] - 1) * facts["read_bytes"]
+    again: int = facts["reads_again"] * facts["read_bytes"]
     return int(facts["bytes_moved"]) - again
 
 
@@ -42,7 +42,7 @@ def note(facts: Facts, seconds: float | None) -> str:
         return PAST_CACHES if facts["past_caches"] else ""
     if is_launch_bound(facts["launch_seconds"], seconds):
         return LAUNCH_BOUND
-    return READS_CACHE if facts["reads"] > 1 and facts["least_bytes"] == bytes_once(facts) else ""
+    return READS_CACHE if facts["reads_again"] > 0 and facts["least_bytes"] == bytes_once(facts) else ""
 
 
 def cost(name: str, facts: Facts, needed: int) -> Cost:

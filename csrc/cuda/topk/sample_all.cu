@@ -8,8 +8,8 @@
 #include "route_weights.cuh"
 #include "sample.cuh"
 
-constexpr int DRAW_THREADS = 256, DRAW_WARPS = DRAW_THREADS / WARP;
-constexpr int PART_CHUNKS = 16;                      /* of a lane */
+constexpr int DRAW_THREADS = ONS_DRAW_THREADS, DRAW_WARPS = DRAW_THREADS / WARP;
+constexpr int PART_CHUNKS = ONS_PART_CHUNKS;                      /* of a lane */
 constexpr int RUN_CHUNKS = PART_CHUNKS / DRAW_WARPS; /* of a lane, if a block has the part */
 
 /* The largest logit of a part, and the sum of e^(x - m). */

@@ -15,6 +15,10 @@ ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int
     return greedy || (!sample->top_k.of_rows && top_k >= 1 && top_k < N && top_k <= k);
 }
 
+/* For a draw from all tokens of each row (sample_all.cu): the threads of a block, and the chunks
+ * that each of them reads. */
+enum { ONS_DRAW_THREADS = 256, ONS_PART_CHUNKS = 16 };
+
 /* Whether a draw is from all tokens of each row. */
 ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
     return sample->draws && ons_sample_has_no_filter(sample, N);
