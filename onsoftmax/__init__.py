@@ -1,4 +1,4 @@
-"""Softmax at the speed of memory, with every algorithm of the online-softmax literature under its own name.
+"""Softmax at the speed of memory, with each method under its own name.
 
 >>> import onsoftmax as ons
 >>> ons.softmax([1.0, 2.0, 3.0, 6.0, 2.0, 1.0], method="online").round(4)

@@ -31,7 +31,7 @@ def check_divergence(reduction: str, wrt: str = "p", beta: float | None = None) 
 
 def operation_of(beta: float | None, wrt: str) -> tuple[str, float]:
     """The core's operation on the logits of the side `wrt` and the other logits, and the share of the first
-    ones. beta: None for kl_divergence."""
+    logits. beta: None for kl_divergence."""
     if beta is None:
         return _OPERATIONS[0 if wrt == "p" else 1], BETA
     return _OPERATIONS[2], float(beta) if wrt == "p" else 1 - float(beta)

@@ -1,4 +1,4 @@
-"""The running (m, d) of rows as a value: parts of a row, wherever they are, merge to the row's own."""
+"""The running (m, d) of rows as a value. The (m, d) of a row's parts merge to the (m, d) of the row."""
 
 from __future__ import annotations
 
@@ -165,9 +165,9 @@ class Normalizer(Generic[_Kind]):
     ) -> Normalizer[_Kind]:
         """This Normalizer merged with the Normalizer of a further chunk of the rows.
 
-        Parameters and errors are as in `normalizer` and `merge`. axis, scale and method are those that
-        this Normalizer keeps. Lists, numbers, and NumPy arrays of integers or bools are converted to the
-        Normalizer's type.
+        Parameters and errors are as in `normalizer` and `merge`. The axis, the scale and the method are this
+        Normalizer's. Lists, numbers, and NumPy arrays of integers or bools are converted to the Normalizer's
+        type.
 
         Examples
         --------

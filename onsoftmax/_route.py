@@ -119,8 +119,8 @@ def route(
 ) -> Route:
     """The k experts of each row of router logits, and their weights.
 
-    Every layer of a mixture of experts begins with this call. It takes the place of a softmax, a top-k, a
-    gather and a division. A GPU reads the logits once and starts one kernel, if a row has up to 1024 experts.
+    A layer of a mixture of experts begins with this step. It takes the place of a softmax, a top-k, a gather
+    and a division. A GPU reads the logits once and starts one kernel, if a row has up to 1024 experts.
 
     Each expert has a score. The k largest scores choose the experts, after `bias` is added to them. The
     weights are the scores without the bias.

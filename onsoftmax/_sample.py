@@ -79,8 +79,8 @@ def sample(
 ) -> Any:
     """A random token for each row of logits, after filters.
 
-    Every step of a language model ends with this call. It takes the place of a softmax, a sort, a running
-    sum and a draw. The same seed and offset give the same tokens again.
+    A decoding step of a language model ends with this call. It takes the place of a softmax, a sort, a
+    running sum and a draw. The same seed and offset give the same tokens again.
 
     Let p be the softmax of a row divided by its temperature. The tokens are in order of their logits, the
     largest first. Each filter keeps the first tokens of this order. The draw takes one of the tokens that
@@ -126,8 +126,8 @@ def sample(
     indices, or a tuple (indices, logprob, valid)
         The tuple has only what is asked for. Each array has the shape of logits without the axis. Indices
         are int64, or int32 in JAX without jax_enable_x64. Log-probabilities are float32, or float64 for
-        float64 logits. A row is valid if its largest logit is finite, no logit is NaN, and its parameters
-        are in range. Any other row has the index -1 and the log-probability NaN.
+        float64 logits. A row is valid if no logit is NaN, its largest logit divided by the temperature is
+        finite, and its parameters are in range. Any other row has the index -1 and the log-probability NaN.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`onsoftmax apply`: the softmax of a .npy file into another, box by box.
+"""`onsoftmax apply`: writes the softmax of a .npy file into another file, box by box.
 
 The array is cut along the dimensions that softmax does not reduce. Each thread reads a box of IN, takes its
 softmax and writes it to OUT. Boxes that are too large for memory, or do not lie in one piece, stay on disk.

@@ -25,7 +25,7 @@ from .apply import apply
 from .bench import command as bench
 from .demo import demo
 
-DESCRIPTION = """Softmax with every algorithm of the online-softmax literature. Without a
+DESCRIPTION = """Softmax, with each method under its own name. Without a
 command, the demo runs."""
 DEMO = "a row by every method, then a large array timed against NumPy"
 EPILOG = """examples:

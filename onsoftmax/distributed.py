@@ -97,7 +97,7 @@ def softmax(
     The ranks compare their calls over the group's store. So parts that do not fit never meet in a collective,
     where backends hang or return wrong numbers. The ranks compare the shape and the type of the rows, the
     method, and the function with the options that change what it sends. softmax, log_softmax and logsumexp
-    send the same. So the ranks do not notice if they call different ones of these three.
+    send the same numbers. So the ranks do not notice if one calls softmax and another calls logsumexp.
 
     If a call is like the group's last call, a rank compares nothing. The exchange is then one collective and
     nothing else. If a program alternates between functions that send different things, such as softmax and
@@ -190,8 +190,8 @@ def cross_entropy(
     -----
     A rank must know the lengths of all parts to find its classes. So the ranks compare the lengths too (see
     `softmax`). If only some ranks change their lengths, the other ranks do not know of it. All ranks then
-    raise RuntimeError within the group's timeout. To avoid this, call with rows of another shape in between,
-    or pass DTensors, which know the length of the whole rows.
+    raise RuntimeError within the group's timeout. A call in between, with rows of another shape, makes all
+    ranks compare again. DTensors need no such call, since they know the length of the whole rows.
     """
     return _run(
         _losses.cross_entropy,

@@ -3,8 +3,8 @@
 You need not call anything here. onsoftmax.softmax and the other functions call this module if a tensor
 requires grad, is inside a transform, or is of a subclass. They also call it under torch.compile and a
 TorchDispatchMode. The operators are torch.ops.onsoftmax.*, for torch.export and for other front ends. Softmax
-and LogSoftmax are modules, as in torch.nn. linear_cross_entropy is here alone. It is the loss of a linear
-layer, chunk by chunk.
+and LogSoftmax are modules, as in torch.nn. Only this module has linear_cross_entropy. It is the loss of a
+linear layer, chunk by chunk.
 
 >>> import torch, onsoftmax as ons
 >>> x = torch.zeros(3, requires_grad=True)

@@ -1,5 +1,5 @@
-/* onsoftmax.h - makes and runs a plan for a problem: ons_problem -> ons_make_plan -> ons_run. Also
- * describes methods, processors and GPUs. */
+/* onsoftmax.h - makes and runs a plan for a problem: ons_problem -> ons_make_plan -> ons_run. This
+ * header also describes methods, processors and GPUs. */
 #ifndef ONSOFTMAX_H
 #define ONSOFTMAX_H
 

@@ -8,10 +8,11 @@
  *     log_softmax   y = u - log(n + s)
  *     logsumexp     y = m + log(n + s)
  *
- * First all of it is found in double, with an error that is proven (docs/how-it-works.md). Ziv's
+ * First the code finds y in double, with a proven bound of the error (docs/how-it-works.md). Ziv's
  * test (ACM TOMS 17, 1991) decides: if both ends of the interval round to the same number, that is
- * the answer. Else the same once more in two doubles. u and m are exact there, and s has all its
- * digits however small it is. So where u or m lies exactly between two results, s moves it off. */
+ * the answer. Else the code finds y once more, in two doubles. u and m are exact there, and s has
+ * all its digits however small it is. So if u or m lies exactly between two results, s decides
+ * between them. */
 #ifndef ONS_ROUNDING_H
 #define ONS_ROUNDING_H
 

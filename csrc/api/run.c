@@ -1,4 +1,4 @@
-/* run.c - checks a problem's operands, and runs its plan. Also merges states. */
+/* run.c - checks a problem's operands, and runs its plan. It also merges states. */
 #include "../cpu/cpu.h"
 #include "../cuda/cuda.h"
 #include "float_mode.h"

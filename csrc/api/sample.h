@@ -17,9 +17,9 @@
  * A temperature of 0, or too small to divide by, takes the first token. Its log-probability is at
  * temperature 1.
  *
- * A row is valid if its largest logit is finite and no logit is NaN, and if its parameters are in
- * range: temperature >= 0 and finite, 0 <= top_p <= 1, 0 <= min_p <= 1. Any other row has index -1,
- * and the log-probability NaN. */
+ * A row is valid if no logit is NaN, if its largest logit divided by the temperature is finite, and
+ * if its parameters are in range: temperature >= 0 and finite, 0 <= top_p <= 1, 0 <= min_p <= 1.
+ * Any other row has index -1, and the log-probability NaN. */
 #ifndef ONS_SAMPLE_H
 #define ONS_SAMPLE_H
 

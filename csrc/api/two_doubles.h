@@ -11,8 +11,8 @@
  *   ONS_TWO_POWER(t)               2^n from t = n + 1.5 * 2^52 + 1023
  *   ONS_TWO_INLINE                 how its functions are declared
  *
- * sum and product are exact (Knuth; Dekker, Numer. Math. 18, 1971; with fma). The others lose at
- * most 2^-102 of their result (Joldes, Muller and Popescu, ACM TOMS 44, 2017). */
+ * sum and product are exact (Knuth; Dekker, Numer. Math. 18, 1971; with fma). The other functions
+ * lose at most 2^-102 of their result (Joldes, Muller and Popescu, ACM TOMS 44, 2017). */
 #ifndef ONS_TWO
 #define ONS_TWO_DEFAULT
 #include "state.h"

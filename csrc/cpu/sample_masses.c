@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../api/rounding.h"
 #include "part.h"
 #include "sample.h"
-#include "vec/half.h"
 
 /* A key is the bits of a probability. A larger probability has a larger key. */
 static uint64_t key_at(const ons_sampling *of, const void *p, int64_t i) {
@@ -136,6 +136,13 @@ static uint64_t kept_mass(const ons_sampling *of, const ons_row_filters *filters
     return end;
 }
 
+/* x * scale rounded once to float. */
+static double product_as_float(float x, double scale) {
+    const double high = x * scale;
+    const ons_two exact = {high, fma((double)x, scale, -high)};
+    return (double)(float)ons_two_to_odd(exact);
+}
+
 typedef struct {
     double logit;
     int64_t index;
@@ -169,8 +176,8 @@ static int64_t token_of_equal(ons_sampling *of, const row_tokens *row, int64_t n
         const bool in_double = of->plan->compute == ONS_FLOAT64;
         of->kernels->move.load(in_double ? (void *)&wide : (void *)&single,
                                from + row->index[i] * x->stride[problem->dims - 1], 0, x->dtype, 1);
-        tokens[i] = (ordered_token){
-            in_double ? wide * scale : (double)ons_product_to_float(single, scale), row->index[i]};
+        tokens[i] = (ordered_token){in_double ? wide * scale : product_as_float(single, scale),
+                                    row->index[i]};
         differ |= tokens[i].logit != tokens[0].logit;
     }
     if (differ) qsort(tokens, (size_t)count, sizeof *tokens, by_order);

@@ -1,10 +1,10 @@
 /* exact.cu - the exact values, rounded once (api/rounding.h): the maximum, the sum of e^(x - m) in
- * double, and results in double. If one lies too close to the middle of two numbers, the threads of
- * its row add it up once more, in two doubles.
+ * double, and results in double. If a result lies too close to the middle of two numbers, the
+ * threads of its row add up the row once more, in two doubles.
  *
  * Some lanes of a warp, a block or a cluster hold a row in registers, which moves 1 read + 1 write
  * of N. softmax keeps its exponentials in double, so a thread holds few elements. exact_kernel
- * reads longer rows twice, in place three times, and for logsumexp once. */
+ * reads longer rows: twice, or three times if y is x, or once for logsumexp. */
 #include "kernel/exact_passes.cuh"
 #include "rows/contiguous.cuh"
 #include "rows/result_type.cuh"

@@ -1,13 +1,13 @@
 /* fused_warp.cu - the row stays in the registers of one warp, or of a part of its lanes. The part
- * is as small as it can be and still reads neighbouring addresses. A block has several rows. Lanes
+ * is the smallest whose lanes still read neighbouring addresses. A block has several rows. Lanes
  * exchange by shuffles alone. In the column form a lane has a whole row, and neighbouring rows lie
  * side by side. In packs a lane has four rows of up to 16 elements; two lanes share longer rows.
  *
  * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, or 12
  * chunks in 16 bits; in the column form at one lane. With a gradient it moves 2 reads + 1 write.
  *
- * fused_warp_staged.cu takes short rows that lie one after the other. With a gradient such rows are
- * a kind of rows of this kernel (rows/staged_gradient.cuh). */
+ * fused_warp_staged.cu takes short rows that lie one after the other. With a gradient, this kernel
+ * takes such rows too (rows/staged_gradient.cuh). */
 #include "kernel/held.cuh"
 #include "kernel/launch_divergence.cuh"
 #include "kernel/launch_loss.cuh"

@@ -1,7 +1,8 @@
 /* plan/gpu_datasheets.c - GPUs for which a plan can be made without having one, from their makers'
  * data sheets. The L2 of an H200 is from its driver. No sheet says how many clusters run at once.
- * The driver of an H200 says 15 and 7. An H100 is the same chip. A B200 has 8 graphics processing
- * clusters. The planner asks only whether clusters can run at all. */
+ * The driver of an H200 says 15 clusters of 8 blocks and 7 clusters of 16 blocks. An H100 is the
+ * same chip. A B200 has 8 graphics processing clusters. The planner asks only whether clusters can
+ * run at all. */
 #include "../api/onsoftmax.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20 };

@@ -1,6 +1,6 @@
 /* plan/gpu_topk.c - the method and the shape of the operation that selects, on a GPU. The lanes,
  * chunks and blocks of a row depend on N, k, the types and the GPU. For short rows they also depend
- * on the number of rows. That changes no bits, since float32 is added up in any order. */
+ * on the number of rows. That changes no bits, since float32 rows are added up in fixed point. */
 #include "../api/route.h"
 #include "../cuda/topk/sample_list.h"
 #include "../cuda/topk/shapes.h"

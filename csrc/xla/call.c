@@ -33,10 +33,11 @@
  * The results of a divergence are the gradient of x, if there are two results, and the value of
  * each row. The gradients of the values have all rows.
  *
- * The results of log-probabilities are the log-probabilities, then those that the flags name, in
- * the flags' order. They, the index and their gradients have all rows, and a last dimension of
- * their own for the entries of each row. argmax and rank are int64 in memory, as words. The moments
- * have one dimension, in the order of api/logprob.h. An index out of range gives NaN.
+ * The results of log-probabilities are the log-probabilities, then the results that the flags name,
+ * in the flags' order. The log-probabilities, the index and their gradients have all rows, and a
+ * last dimension of their own for the entries of each row. argmax and rank are int64 in memory, as
+ * words. The moments have one dimension, in the order of api/logprob.h. An index out of range gives
+ * NaN.
  *
  * The results of a router are the weights and the indices. The bias has one dimension.
  *

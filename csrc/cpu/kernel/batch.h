@@ -1,7 +1,7 @@
 /* batch.h - whole rows, a batch of WIDTH at a time. One vector then has the c of all rows of the
  * batch, another their d, and another their factor of the division. The rows are computed one after
- * the other, as in fused.h. Meanwhile the code finishes a row of the batch before, and finds the
- * maximum of a row of the batch behind, which is the next one. Adds up as row.h does. */
+ * the other, as in fused.h. Meanwhile the code finishes a row of the previous batch, and finds the
+ * maximum of a row of the next batch. Sums have the order of row.h. */
 #ifndef ONS_CPU_KERNEL_BATCH_H
 #define ONS_CPU_KERNEL_BATCH_H
 

@@ -1,6 +1,6 @@
 /* fused.h - whole rows, one after the other. They have the compute type or 16 bits, or are
- * converted first. While a row is computed, the row before is finished and the maximum of the row
- * behind is found (overlap.h). Adds up as row.h does. */
+ * converted first. While a row is computed, the code finishes the previous row and finds the
+ * maximum of the next row (overlap.h). Sums have the order of row.h. */
 #ifndef ONS_CPU_KERNEL_FUSED_H
 #define ONS_CPU_KERNEL_FUSED_H
 

@@ -1,7 +1,8 @@
 /* fused_columns.h - neighbouring rows that lie side by side, strip after strip. While the
- * exponentials of a strip are computed, the strip before is finished. The strip behind is read from
- * memory and compared, and takes the buffer of the strip before. So two strips stay in the caches,
- * and the core computes while memory moves. Adds up as row.h does. */
+ * exponentials of a strip are computed, the code finishes the previous strip. It then reads the
+ * next strip into the buffer of the previous strip, and finds the maxima of the next strip. So two
+ * strips stay in the caches, and the core computes while memory moves. Sums have the order of
+ * row.h. */
 #ifndef ONS_CPU_KERNEL_FUSED_COLUMNS_H
 #define ONS_CPU_KERNEL_FUSED_COLUMNS_H
 

@@ -7,13 +7,13 @@
  *     sums of one lane in two chunks.
  *  3. The result goes into one of eight running sums, in double. In float64 each also keeps what
  *     the additions round away (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B).
- *  4. After ONS_BLOCK elements the eight are added as a tree: l and l + 4, l and l + 2, the last
- *     two. In float64 each addition is a two-sum, except in rows of at most 2 * LANES elements,
- *     whose whole tree is four additions.
+ *  4. After ONS_BLOCK elements the eight running sums are added as a tree: l and l + 4,
+ *     l and l + 2, the last two. In float64 each addition is a two-sum, except in rows of at most
+ *     2 * LANES elements, whose whole tree is four additions.
  *  5. Blocks are added in their order (ons_state_add).
  *
  * So at most three roundings of the compute type lie between an element and d in float32, and four
- * in float64. docs/how-it-works.md adds up what follows. */
+ * in float64. docs/how-it-works.md has the error that follows. */
 #ifndef ONS_CPU_KERNEL_SUM_H
 #define ONS_CPU_KERNEL_SUM_H
 

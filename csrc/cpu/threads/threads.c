@@ -4,7 +4,7 @@
  * Afterwards it helps with the other shares. A caller does not wait for a thread that has not
  * joined: a thread that wakes late finds the loop closed and sleeps again. Waking a thread takes up
  * to a hundred times longer than being seen by a thread that is awake. So a thread without work
- * looks for some for a while before it sleeps. */
+ * looks for work for a while before it sleeps. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

@@ -18,8 +18,8 @@
  * store. CHECK_ROW: the row may lie after the last one; it then has no elements.
  * Rows::ahead<K>(arguments, index, warp) fetches a later row to the L2 cache.
  *
- * 16-bit elements are any_16_bit: one kernel has both types. Their format says which it is, and the
- * flag `widens` whether the results are float32 (widened_row).
+ * 16-bit elements are any_16_bit: one kernel has both types. Their format says which type they
+ * have. The flag `widens` says whether the results are float32 (widened_row).
  *
  * The simpler the rows, the fewer registers their addresses take. BLOCK_THREADS: the most threads
  * of a block where each holds 8 chunks. BLOCKS: how many such blocks a multiprocessor must hold.

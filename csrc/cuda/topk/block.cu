@@ -3,8 +3,8 @@
  * element from below. The parts depend on k. For a small k they are MAX_SUBSETS subsets of lanes,
  * and one warp puts their tops in order. For a larger k a part is the elements of one thread, then
  * one chunk, and at last one element. The block counts these tops in ranges. If too many elements
- * are from the bound on, bound_by_counting (select.cuh) finds a better bound. The block lists the
- * elements from the bound on in shared memory and puts them in order.
+ * reach the bound, bound_by_counting (select.cuh) finds a better bound. The block lists the
+ * elements that reach the bound in shared memory and puts them in order.
  *
  * Moves 1 read of N. Stops at TOPK_BLOCK_THREADS threads of TOPK_CHUNKS chunks. */
 #include "launch.cuh"

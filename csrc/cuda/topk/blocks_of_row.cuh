@@ -1,5 +1,5 @@
-/* blocks_of_row.cuh - the blocks that share a row: one block, or the blocks of a cluster. Gives
- * them the first block's shared memory, a barrier, and sums over all their threads. */
+/* blocks_of_row.cuh - the blocks that share a row: one block, or the blocks of a cluster. The file
+ * gives them the first block's shared memory, a barrier, and sums over all their threads. */
 #ifndef ONS_BLOCKS_OF_ROW_CUH
 #define ONS_BLOCKS_OF_ROW_CUH
 

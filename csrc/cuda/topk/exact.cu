@@ -1,6 +1,6 @@
 /* topk/exact.cu - the results of `exact` for softmax_topk. A kernel of this folder has found the
  * indices of a row's largest elements. A block then reads the row once more, for its sum in double,
- * and replaces the results. If a double cannot decide one, the block adds the row up in two
+ * and replaces the results. If a double cannot decide a result, the block adds up the row in two
  * doubles.
  *
  * Moves 1 read of N. */

@@ -1,13 +1,14 @@
 /* topk/online.cu - `online` for softmax_topk. A block reads a row of any N, tile by tile (arXiv
  * 1805.02867, algorithm 4, with a tile in place of an element). Each thread runs (m, d) over its
  * elements and takes the top of each tile, its largest element (tops_of_block.cuh). Most elements
- * cost no more than that. At the end the threads' maxima bound the k-th element from below: each
- * warp counts an equal share of k. The block then takes the tops from the bound on, and reads the
- * elements under these tops again. It puts the elements from the bound on in order.
+ * cost no more than that. At the end the threads' maxima bound the k-th element from below. Each
+ * warp offers the r-th largest maximum of its threads, where r is an equal share of k. The block
+ * then takes the tops that reach the bound, and reads the elements under these tops again. It puts
+ * the elements that reach the bound in order.
  *
  * topk/split.cu runs this kernel on parts of rows.
  *
- * Moves 1 read of N. If the list has no room for the elements from the bound on, a second read
+ * Moves 1 read of N. If the list has no room for the elements that reach the bound, a second read
  * lists them tile by tile, with a rising bound. */
 #include "buckets.cuh"
 #include "../team/forms.cuh"

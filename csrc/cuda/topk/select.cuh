@@ -1,5 +1,5 @@
-/* select.cuh - finds the k largest elements by a bound. They are exactly the elements from the
- * bound on. Counting finds the bound. */
+/* select.cuh - finds the k largest elements by a bound. They are exactly the elements that reach
+ * the bound. Counting finds the bound. */
 #ifndef ONS_SELECT_CUH
 #define ONS_SELECT_CUH
 

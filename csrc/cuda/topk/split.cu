@@ -1,8 +1,8 @@
 /* topk/split.cu - `split` for softmax_topk. Every part of a row gives its first k entries and its
- * pair (topk/online.cu). A block merges the parts of a row. One entry of each part bounds the k-th.
- * The block reads the first entry of every part, then the second entry of every part, and so on. It
- * stops when no part has another entry that reaches the bound. It lists the entries in shared
- * memory. When the list is full, the block cuts it to its first k. That gives a new bound.
+ * pair (topk/online.cu). A block merges the parts of a row. One entry of each part bounds the k-th
+ * element. The block reads the first entry of every part, then the second entry of every part, and
+ * so on. It stops when no part has another entry that reaches the bound. It lists the entries in
+ * shared memory. When the list is full, the block cuts it to its first k. That gives a new bound.
  *
  * Moves 1 read of N. */
 #include "buckets.cuh"

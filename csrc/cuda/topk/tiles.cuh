@@ -1,5 +1,5 @@
 /* topk/tiles.cuh - the tiles that a block takes of a row or of a part of a row. If the list has no
- * room for the elements from a bound on, the block lists the k largest elements tile by tile. */
+ * room for the elements that reach a bound, the block lists the k largest elements tile by tile. */
 #ifndef ONS_TOPK_TILES_CUH
 #define ONS_TOPK_TILES_CUH
 

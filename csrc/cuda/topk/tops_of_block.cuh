@@ -1,6 +1,6 @@
 /* topk/tops_of_block.cuh - the tops of a block: the largest element of each thread in each tile.
- * The block keeps all tops of the first tiles, by thread and tile. Then the kept tops from a bound
- * on go to a queue, and so do all later tops from the bound on. */
+ * The block keeps all tops of the first tiles, by thread and tile. Then the kept tops that reach a
+ * bound go to a queue, and so do all later tops that reach it. */
 #ifndef ONS_TOPK_TOPS_CUH
 #define ONS_TOPK_TOPS_CUH
 

@@ -1,9 +1,9 @@
 /* topk/warp.cu - `fused_warp` for softmax_topk. A row stays in the registers of a warp, or of the
  * fewest of its lanes that hold it, and a block has several rows. If k is small, each lane gives
  * two numbers, the largest of its even chunks and of its odd chunks. The k-th largest number bounds
- * the k-th element from below. If too many elements are from the bound on, or k is larger, choose()
- * finds a bound by counting. The elements from the bound on are listed in shared memory and put in
- * order.
+ * the k-th element from below. If too many elements reach the bound, or k is larger, choose() finds
+ * a bound by counting. The warp lists the elements that reach the bound in shared memory, and puts
+ * them in order.
  *
  * Moves 1 read of N. Stops at 32 lanes of WARP_CHUNKS chunks. */
 #include "launch.cuh"
