@@ -54,8 +54,8 @@ def add(commands: Any) -> None:
         action="extend",
         default=[],
         type=_argument,
-        metavar="NAME=VALUE",
-        help="arguments of the operation that change its plan, such as label_smoothing=0.1",
+        metavar="TERM",
+        help="an argument of the operation that changes its plan, as label_smoothing=0.1",
     )
     option(
         "--threads",

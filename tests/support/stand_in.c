@@ -153,8 +153,10 @@ ons_status ons_cuda_run(const ons_problem *problem, const ons_plan *plan, void *
     if (ons_operations[here.operation].loss && here.operation != ONS_OPERATION_logprob &&
         !here.operand[ONS_STATISTIC].data) {
         /* a kernel that finds the pairs too */
-        ons_loss_parts parts = {
-            .problem = here, .terms = *problem->loss, .mean = problem->loss->divisor};
+        ons_loss_parts parts = {.problem = here,
+                                .method = ONS_METHOD_AUTO,
+                                .terms = *problem->loss,
+                                .mean = problem->loss->divisor};
         const ons_status planned = ons_plan_loss(&parts, &machine);
         return planned == ONS_OK ? ons_run_loss(&parts, NULL) : planned;
     }
