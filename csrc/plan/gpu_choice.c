@@ -229,7 +229,7 @@ static choice choose_for_divergences(const gpu_row *row, const ons_plan *plan) {
     return (choice){ONS_METHOD_split, "a block reads both rows several times", NULL};
 }
 
-/* A choice that serves any number of rows of any kind: the choice of `auto` for many general rows,
+/* One choice for any number of rows of any kind. It is the choice of `auto` for many general rows,
  * since general_rows have the fewest kernels. If the result is one value a row, it is the choice
  * for a single row, since `online` adds up unaligned 16-bit rows in an order of their own. */
 static choice choose_for_all(const gpu_row *row, ons_dtype dtype, const ons_plan *plan) {

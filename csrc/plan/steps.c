@@ -1,6 +1,6 @@
-/* plan/steps.c - what a call runs in turn, and how often each step reads and writes arrays of x's
- * shape. For operations that are more than one method. The numbers are those of the kernels'
- * files, which say them too. */
+/* plan/steps.c - what a call runs in turn, if its operation is more than one method. It says how
+ * often each step reads and writes arrays of x's shape. The files of the kernels say the same
+ * numbers. */
 #include "../api/logprob.h"
 #include "../api/loss.h"
 #include "../api/plan_facts.h"

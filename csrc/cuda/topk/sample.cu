@@ -178,8 +178,8 @@ __global__ void __launch_bounds__(WRITE_THREADS)
     }
 }
 
-/* Makes an operand of rows of n elements, side by side from `data` on; n is 0 for one number a row.
- */
+/* Makes an operand of rows of n elements. The rows lie side by side and begin at `data`. If n is 0,
+ * the operand has one number for each row. */
 static void place_rows(ons_problem *problem, ons_role role, void *data, ons_dtype dtype,
                        int64_t n) {
     const int along = problem->dims - 1;
