@@ -237,7 +237,8 @@ def result_path(kind: str, machine: dict[str, Any], sweep: bool = False) -> Path
 
 
 def main_of(kind: str, options: argparse.Namespace, run: Any, tables: Any) -> int:
-    """The main function of gpu_losses.py, gpu_routers.py or gpu_sampler.py. `kind` begins the name of the results."""
+    """The main function of gpu_losses.py, gpu_routers.py or gpu_sampler.py. `kind` begins the name of the
+    results."""
     if options.show:
         document = json.loads(options.show.read_text())
         report.check_document(document)

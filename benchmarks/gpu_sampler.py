@@ -96,8 +96,8 @@ def tables(document: dict[str, Any]) -> Iterator[str]:
 
 
 def by_setting(cases: list[dict[str, Any]], kinds: dict[str, str]) -> str:
-    """x softmax_topk is the time of auto divided by that of softmax_topk. x best peer is the time of the fastest peer
-    divided by that of auto."""
+    """x softmax_topk is the time of auto divided by the time of softmax_topk. x best peer is the time of the
+    fastest peer divided by the time of auto."""
     settings = list(dict.fromkeys(case["setting"] for case in cases))
     rows: dict[str, dict[str, str]] = {}
     peers = [name for name, kind in kinds.items() if kind == "peer"]

@@ -1,4 +1,4 @@
-"""The contestants of gpu_sampler.py and the tokens that they may draw. Each line gives the tokens of all rows."""
+"""The contestants of gpu_sampler.py and the tokens that they may draw. Each line gives a token for each row."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Draw = Callable[[torch.Tensor], Tokens]
 
 
 def sampler_tensors(case: SamplerCase) -> Tensors:
-    """x, each parameter as an array of rows, and the tensors of the copy. y takes the tokens of a library of C.
-    Poisoned with NaN, it has no bits of a token."""
+    """x, each parameter as an array with a number for each row, and the tensors of the copy. A library of C
+    writes its tokens into y. The bits of NaN, which y has before, are no token."""
     x = random_values(case.elements, "float32", case.spread).view(case.shape)
     if case.head:
         head = torch.tensor(case.head, device=x.device).expand(case.M, -1)
@@ -52,8 +52,8 @@ def sampler_sets(case: SamplerCase, cache_bytes: int) -> list[Tensors]:
 
 
 class SamplerReference(Reference):
-    """For a sample of rows: the least logit that the filters keep, by a sort in float64. A token must not have a
-    smaller logit. So a peer may keep tokens that are equal to the last one."""
+    """For a sample of rows: the least logit that the filters keep, by a sort in float64. A token must not have
+    a smaller logit. So a contestant may keep more tokens that are equal to the last kept token."""
 
     def expect(self, tensors: Tensors) -> None:
         x = self.rows(tensors["x"]).double()
@@ -92,13 +92,13 @@ def scaled(x: torch.Tensor, case: SamplerCase) -> torch.Tensor:
 
 
 def drawn(p: torch.Tensor) -> Tokens:
-    """A draw without a wait for the GPU, as in vLLM. torch.multinomial draws so too, but waits for its checks."""
+    """A draw that does not wait for the GPU, as in vLLM. torch.multinomial draws so too, but checks p first."""
     return (p / torch.empty_like(p).exponential_()).argmax(-1)
 
 
 def by_order(x: torch.Tensor, case: SamplerCase, select: bool = False) -> Tokens:
-    """All filters on the tokens in order, then the draw. `select` takes the k largest in place of a sort of the whole
-    row."""
+    """All filters on the tokens in order, then the draw. With `select`, a selection of the k largest takes the
+    place of the sort."""
     logits = scaled(x, case)
     filters, k = case.filters, case.filters.get("top_k", 0)
     ordered, tokens = logits.topk(k) if select else logits.sort(-1, descending=True)
@@ -174,8 +174,8 @@ def pointer(tensor: torch.Tensor) -> ctypes.c_void_p:
 
 
 class Library:
-    """FlashInfer's kernels in a library of C. benchmarks/README.md has the functions. They write int32 tokens into
-    y, whose elements have as many bytes."""
+    """FlashInfer's kernels in a library of C. benchmarks/README.md has its functions. They write int32 tokens
+    into the memory of y, which is float32."""
 
     into = True
     SOFTMAX_BYTES, SELECT_BYTES = 2**26, 2**24
