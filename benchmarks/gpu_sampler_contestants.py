@@ -1,4 +1,4 @@
-"""The contestants of gpu_sampler.py and the tokens that they may draw. Each line gives a token for each row."""
+"""The contestants of gpu_sampler.py and the tokens that they may draw. A line gives a token for each row."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def sampler_sets(case: SamplerCase, cache_bytes: int) -> list[Tensors]:
 
 
 class SamplerReference(Reference):
-    """For a sample of rows: the least logit that the filters keep, by a sort in float64. A token must not have
+    """The least logit that the filters keep, by a sort in float64, for a sample of rows. A token must not have
     a smaller logit. So a contestant may keep more tokens that are equal to the last kept token."""
 
     def expect(self, tensors: Tensors) -> None:
@@ -92,13 +92,13 @@ def scaled(x: torch.Tensor, case: SamplerCase) -> torch.Tensor:
 
 
 def drawn(p: torch.Tensor) -> Tokens:
-    """A draw that does not wait for the GPU, as in vLLM. torch.multinomial draws so too, but checks p first."""
+    """A draw that does not wait for the GPU, as in vLLM. torch.multinomial also checks p."""
     return (p / torch.empty_like(p).exponential_()).argmax(-1)
 
 
 def by_order(x: torch.Tensor, case: SamplerCase, select: bool = False) -> Tokens:
-    """All filters on the tokens in order, then the draw. With `select`, a selection of the k largest takes the
-    place of the sort."""
+    """All filters on the tokens in order, then the draw. With `select`, a selection of the k largest replaces
+    the sort."""
     logits = scaled(x, case)
     filters, k = case.filters, case.filters.get("top_k", 0)
     ordered, tokens = logits.topk(k) if select else logits.sort(-1, descending=True)
