@@ -52,8 +52,8 @@ def sampler_sets(case: SamplerCase, cache_bytes: int) -> list[Tensors]:
 
 
 class SamplerReference(Reference):
-    """The least logit that the filters keep, by a sort in float64, for a sample of rows. A token must not have
-    a smaller logit. So a contestant may keep more tokens that are equal to the last kept token."""
+    """The least logit that the filters keep, by a sort in float64, for a sample of rows. No token may have a
+    smaller logit. So a contestant may keep more tokens that are equal to the last kept token."""
 
     def expect(self, tensors: Tensors) -> None:
         x = self.rows(tensors["x"]).double()

@@ -410,7 +410,8 @@ def test_the_reference_of_samplers(sampler_case, setting):
 @pytest.mark.parametrize("setting", SAMPLERS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_draws_of_samplers(sampler_case, setting, dtype):
-    """Peers in torch and both calls of ours draw from the distribution that the definition gives."""
+    """Peers in torch and both calls of ours draw from the distribution that the definition gives. Tokens with
+    equal logits count together."""
     case, tensors = sampler_case(setting, 20000, dtype)
     import torch
     from gpu_sampler_contestants import contestants
@@ -420,15 +421,18 @@ def test_draws_of_samplers(sampler_case, setting, dtype):
     filters = {**case.filters, "temperature": case.temperature}
     draws = draws_of(tensors["x"][:1].float().numpy(), seed=0, **filters)
     kept = draws.kept[0, 1]
+    group = tensors["x"][0].unique(return_inverse=True)[1]
     expected = torch.zeros(case.N, dtype=torch.float64)
     p = torch.tensor(draws.scaled[0, :kept]).softmax(-1)
-    expected[torch.tensor(draws.order[0, :kept])] = p
+    expected.index_add_(0, group[torch.tensor(draws.order[0, :kept])], p)
     drawers = [c for c in contestants(case, ["torch"], None) if c.kind in ("ours", "peer")]
     assert len(drawers) >= 3
     for contestant in drawers:
         tokens = eval(contestant.line, contestant.names(tensors))
-        share = tokens.bincount(minlength=case.N) / len(tokens)
-        assert (share - expected).abs().max() < 0.02, contestant.name
+        share = group[tokens].bincount(minlength=case.N) / len(tokens)
+        rare = 6 * (expected > 0) / len(tokens)  # a few draws of tokens that are hardly ever drawn
+        within = 6 * (expected / len(tokens)).sqrt() + rare
+        assert ((share - expected).abs() <= within).all(), contestant.name
 
 
 @pytest.mark.parametrize(("part", "wrt"), [("kl_gradient", "p"), ("kl_gradient", "q"), ("js_gradient", "q")])
