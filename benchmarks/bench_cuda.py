@@ -21,11 +21,12 @@ from gpu_options import WEIGHTS, complete, parse
 from onsoftmax.bench.machine import about_gpu, obstacle
 
 RESULTS = Path(__file__).parent / "results"
+NOT_TOLD = ("json", "show", "library", "flashinfer")  # options that are paths of this machine
 WARM_SHARE = 0.2  # share of the time that compiling QuACK's kernels ahead may take
 
 
 def about(options: argparse.Namespace) -> dict[str, Any]:
-    chosen = {key: value for key, value in vars(options).items() if key not in ("json", "show", "library")}
+    chosen = {key: value for key, value in vars(options).items() if key not in NOT_TOLD}
     return about_gpu() | {"options": chosen}
 
 
@@ -140,6 +141,28 @@ def run(options: argparse.Namespace, machine: dict[str, Any], path: Path | None)
     return document
 
 
+def run_one_part(
+    part: str,
+    cases: Iterable[Any],
+    describe: Any,
+    measure_one: Any,
+    options: argparse.Namespace,
+    machine: dict[str, Any],
+    path: Path | None,
+) -> dict[str, Any]:
+    """The function `run` of a script with one part. measure_one(case, hurry, options, cache_bytes) is like
+    measure_case."""
+    document = {**machine, "kinds": {}, "cases": []}
+    begun = begin(document)
+    measure = partial(measure_one, options=options, cache_bytes=document["cache_bytes"])
+
+    def measure_part(part: str, clock: report.Clock) -> Any:
+        return measure_cases(cases, describe, measure, clock)
+
+    run_parts(document, {part: 1}, measure_part, begun, options.seconds, path)
+    return document
+
+
 def begin(document: dict[str, Any]) -> float:
     """Prints where it runs, and sets the seeds. Returns the time."""
     import torch
@@ -214,7 +237,8 @@ def result_path(kind: str, machine: dict[str, Any], sweep: bool = False) -> Path
 
 
 def main_of(kind: str, options: argparse.Namespace, run: Any, tables: Any) -> int:
-    """The main function of gpu_losses.py or gpu_routers.py. `kind` begins the name of the results."""
+    """The main function of gpu_losses.py, gpu_routers.py or gpu_sampler.py. `kind` begins the name of the
+    results."""
     if options.show:
         document = json.loads(options.show.read_text())
         report.check_document(document)

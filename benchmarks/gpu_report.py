@@ -1,5 +1,5 @@
-"""Statistics, the JSON document and the tables of bench_cuda.py, gpu_losses.py and gpu_routers.py. Needs no
-GPU."""
+"""Statistics, the JSON document and the tables of bench_cuda.py, gpu_losses.py, gpu_routers.py and
+gpu_sampler.py. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ TITLES = {
     "topk": "the k largest of each row, {dtype}: microseconds a call",
     "bands": "{elements} elements in rows of N, {dtype}: x copy",
     "routers": "routers of experts in a CUDA graph, {dtype}: microseconds a call",  # of gpu_routers.py
+    "sampler": "samplers in a CUDA graph, {dtype}: microseconds a call",  # of gpu_sampler.py
     # of gpu_losses.py
     "loss_and_gradient": "cross-entropy and its gradient, {dtype}: x copy of the bytes moved",
     "loss": "cross-entropy alone, {dtype}: x copy of the bytes moved",
@@ -36,7 +37,7 @@ TITLES = {
     "kl_gradient": "Kullback-Leibler divergence and its gradient, {dtype}: x copy of the bytes moved",
     "js_gradient": "Jensen-Shannon divergence and its gradient, {dtype}: x copy of the bytes moved",
 }
-UNITS = {"chart": "GB/s", "small": "us", "topk": "us", "few": "us", "routers": "us"}
+UNITS = {"chart": "GB/s", "small": "us", "topk": "us", "few": "us", "routers": "us", "sampler": "us"}
 ABOUT = ["date", "gpu", "driver", "cuda", "cache_bytes", "versions", "options", "seconds", "kinds", "cases"]
 CASE = ["part", "label", "shape", "dtype", "N", "figures"]
 TOLD_ONCE = ("host", "accuracy")  # only the summary has these parts, with all of our methods

@@ -14,6 +14,7 @@ from gpu_loss_contestants import compiled, one
 from gpu_router_cases import RouterCase
 
 import onsoftmax as ons
+from onsoftmax.bench.case import Case
 from onsoftmax.bench.contestants import Contestant
 from onsoftmax.bench.gpu_case import Reference, make_sets, random_values
 from onsoftmax.bench.gpu_contestants import COPY, quack_topk
@@ -26,13 +27,18 @@ Tensors = dict[str, torch.Tensor]
 Routed = tuple[torch.Tensor, torch.Tensor]
 
 
-def router_tensors(case: RouterCase) -> Tensors:
-    """x, the bias of a grouped router, and for the copy `source` and `target` of half the bytes of a call."""
+def copy_tensors(case: Case) -> Tensors:
+    """For the copy `source` and `target`, each of half the bytes of a call."""
     source = random_values(case.copy_bytes // 8, "float32", 1)
-    target = torch.empty_like(source)
+    return {"source": source, "target": torch.empty_like(source)}
+
+
+def router_tensors(case: RouterCase) -> Tensors:
+    """x, the bias of a grouped router, and the tensors of the copy."""
+    copied = copy_tensors(case)
     x = random_values(case.elements, case.dtype, case.spread).view(case.shape)
     bias = random_values(case.N, "float32", BIAS)
-    return {"x": x, "bias": bias, "source": source, "target": target, "y": target}
+    return {**copied, "x": x, "bias": bias, "y": copied["target"]}
 
 
 def router_sets(case: RouterCase, cache_bytes: int) -> list[Tensors]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +69,9 @@ def run(options: argparse.Namespace, machine: dict[str, Any], path: Path | None)
     """Measures. Returns the document, which ends early if the GPU was lost."""
     from onsoftmax.bench.gpu_contestants import loads
 
-    document = {**machine, "kinds": {}, "cases": []}
-    begun = bench_cuda.begin(document)
     if "quack" in options.peers and not loads("quack.topk"):
         print("QuACK is not installed: left out", file=sys.stderr)
-    measure_one = partial(measure_case, options=options, cache_bytes=document["cache_bytes"])
-
-    def measure_part(part: str, clock: report.Clock) -> Any:
-        return bench_cuda.measure_cases(cases(options), describe, measure_one, clock)
-
-    bench_cuda.run_parts(document, {PART: 1}, measure_part, begun, options.seconds, path)
-    return document
+    return bench_cuda.run_one_part(PART, cases(options), describe, measure_case, options, machine, path)
 
 
 def main(arguments: list[str] | None = None) -> int:

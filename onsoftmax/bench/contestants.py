@@ -50,6 +50,8 @@ class Contestant:
     """Why it cannot run this shape."""
     bytes: int = 0
     """The bytes that it must move, if these are not the bytes of the case."""
+    waits: bool = False
+    """Whether it waits for the GPU. A CUDA graph cannot capture it then."""
 
 
 def importable(module: str) -> bool:

@@ -131,7 +131,8 @@ class Entry:
 
     def prepare(self, reference: Reference) -> bool:
         """Makes it ready to be sampled. Returns whether the answer is right after a replay, too."""
-        timer = self.timer = (GraphTimer if self.case.in_graph else EventTimer)(self.calls)
+        in_graph = self.case.in_graph and not self.contestant.waits
+        timer = self.timer = (GraphTimer if in_graph else EventTimer)(self.calls)
         if isinstance(timer, GraphTimer) and self.contestant.into:
             return self.check(reference, timer.replay)
         return True

@@ -16,7 +16,7 @@ from .. import __version__, _core
 
 PACKAGES = ("numpy", "scipy", "torch", "onnx", "onnxruntime", "ml_dtypes")
 GPU_PACKAGES = ["torch", "triton", "quack-kernels", "liger-kernel", "numpy", "nvidia-cutlass-dsl"]
-GPU_PACKAGES += ["jax", "cupy-cuda13x", "cupy-cuda12x"]
+GPU_PACKAGES += ["jax", "cupy-cuda13x", "cupy-cuda12x", "flashinfer-python"]
 
 
 def versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Runs bench_cuda.py without a GPU: tiny cases on the CPU, and a stopwatch in place of CUDA events.
-`fake_cuda.py losses ...` runs gpu_losses.py, and `fake_cuda.py routers ...` runs gpu_routers.py."""
+`fake_cuda.py losses ...` runs gpu_losses.py, `fake_cuda.py routers ...` runs gpu_routers.py, and
+`fake_cuda.py sampler ...` runs gpu_sampler.py."""
 
 import os
 import sys
@@ -67,6 +68,42 @@ def quack_topk(x, k, softmax):
     return values.softmax(-1), indices.int()
 
 
+class FlashInfer:
+    """As FlashInfer's module `sampling`."""
+
+    @staticmethod
+    def softmax(logits, temperature):
+        return (logits / temperature).softmax(-1)
+
+    @staticmethod
+    def sampling_from_logits(logits, seed, offset):
+        return ons.sample(logits, seed=seed, offset=offset).int()
+
+    @staticmethod
+    def top_k_top_p_sampling_from_logits(logits, top_k, top_p, seed, offset):
+        return ons.sample(logits, top_k=top_k, top_p=top_p, seed=seed, offset=offset).int()
+
+    @classmethod
+    def sampling_from_probs(cls, probs, **terms):
+        return ons.sample(probs.log(), **terms).int()
+
+    @classmethod
+    def top_k_sampling_from_probs(cls, probs, top_k, **terms):
+        return cls.sampling_from_probs(probs, top_k=top_k, **terms)
+
+    @classmethod
+    def top_p_sampling_from_probs(cls, probs, top_p, **terms):
+        return cls.sampling_from_probs(probs, top_p=top_p, **terms)
+
+    @classmethod
+    def min_p_sampling_from_probs(cls, probs, min_p, **terms):
+        return cls.sampling_from_probs(probs, min_p=min_p, **terms)
+
+    @classmethod
+    def top_k_top_p_sampling_from_probs(cls, probs, top_k, top_p, **terms):
+        return cls.sampling_from_probs(probs, top_k=top_k, top_p=top_p, **terms)
+
+
 def refer_as_on_a_cpu(self, tensors):
     """On a CPU the error of softmax_backward of floats follows the sizes of its sum's terms
     (docs/contract.md)."""
@@ -95,6 +132,8 @@ import gpu_losses  # noqa: E402
 import gpu_parts  # noqa: E402
 import gpu_router_cases  # noqa: E402
 import gpu_routers  # noqa: E402
+import gpu_sampler  # noqa: E402
+import gpu_sampler_cases  # noqa: E402
 
 from onsoftmax.bench import case as bench_case  # noqa: E402
 from onsoftmax.bench import gpu_case, gpu_contestants, gpu_timing  # noqa: E402
@@ -116,17 +155,19 @@ gpu_loss_cases.PAIRS_OF = [("float32", (16, 40)), ("bfloat16", (24, 50))]
 gpu_loss_cases.TRAINING, gpu_loss_cases.INVARIANT_LENGTHS = [(16, 40)], []
 gpu_router_cases.GROUPED = (24, 64)
 gpu_router_cases.CELLS[:] = [(1, 64, 8), (24, 64, 8), (16, 48, 3)]
+gpu_sampler_cases.CELLS[:] = [(1, 300), (24, 200)]
 gpu_losses.warm_quack = lambda options: ""
 sys.modules["quack.cross_entropy"] = SimpleNamespace(cross_entropy_fwd=quack)
 sys.modules["liger_kernel.transformers.cross_entropy"] = SimpleNamespace(LigerCrossEntropyLoss=liger)
 sys.modules["liger_kernel.transformers.kl_div"] = SimpleNamespace(LigerKLDIVLoss=torch.nn.KLDivLoss)
 sys.modules["liger_kernel.transformers.jsd"] = SimpleNamespace(LigerJSD=liger_js)
+sys.modules["flashinfer.sampling"] = FlashInfer
 sys.modules["quack.topk"] = SimpleNamespace(topk=quack_topk)
 gpu_timing.SAMPLE_MS = 0.05
 gpu_timing.captured = lambda calls: lambda: [call() for call in calls]
 
 if __name__ == "__main__":
-    scripts = {"losses": gpu_losses, "routers": gpu_routers}
+    scripts = {"losses": gpu_losses, "routers": gpu_routers, "sampler": gpu_sampler}
     script = scripts.get("".join(sys.argv[1:2]))
     if script is gpu_losses:
         bench_case.GRAPH_BYTES = 5000  # between the cases, so that some are outside of a graph

@@ -112,7 +112,7 @@ def test_the_document(report, tmp_path):
 def test_what_is_committed_is_a_document(report):
     results = os.path.join(BENCHMARKS, "results")
     for name in os.listdir(results):
-        if name.startswith(("cuda-", "losses-", "routers-")) and name.endswith(".json"):
+        if name.startswith(("cuda-", "losses-", "routers-", "sampler-")) and name.endswith(".json"):
             with open(os.path.join(results, name)) as file:
                 report.check_document(json.load(file))
 
@@ -254,6 +254,185 @@ def test_routers_on_a_stopwatch(tmp_path):
     assert again.returncode == 0, again.stderr
     assert again.stdout in done.stdout
     assert "| shape | copy, us | auto | best of ours | torch | QuACK | right | shifted |" in again.stdout
+
+
+# FlashInfer's functions, with the most likely token in place of a draw. LAZY leaves the tokens as they were.
+FLASHINFER_IN_C = r"""
+#include <math.h>
+static int draw(const float *p, int *tokens, int rows, int n) {
+  for (int row = 0; row < rows && !LAZY; row++, p += n) {
+    tokens[row] = 0;
+    for (int i = 1; i < n; i++)
+      if (p[i] > p[tokens[row]]) tokens[row] = i;
+  }
+  return 0;
+}
+#define START const float *p, int *tokens, char *valid, int rows
+int fi_gumbel(const float *x, int *tokens, int rows, int n, void *stream) { return draw(x, tokens, rows, n); }
+int fi_probs(START, int n, void *stream) { return draw(p, tokens, rows, n); }
+int fi_topp(START, float top_p, int n, void *stream) { return top_p < 0.9f ? 1 : draw(p, tokens, rows, n); }
+int fi_topk(START, int k, int n, void *stream) { return k != 50 ? 2 : draw(p, tokens, rows, n); }
+int fi_minp(START, float min_p, int n, void *stream) {
+  return min_p != 0.02f ? 3 : draw(p, tokens, rows, n);
+}
+int fi_topktopp(START, int k, float top_p, int n, void *stream) {
+  return k != 50 || top_p != 0.9f ? 4 : draw(p, tokens, rows, n);
+}
+int fi_select(const float *x, int *tokens, float *values, int rows, int k, int n, char *zeros, void *stream) {
+  if (k != 50 || zeros[(1 << 24) - 1]) return 5;
+  for (; rows > 0; rows--, x += n, tokens += k, values += k)
+    for (int j = 0; j < k; values[j] = x[tokens[j]], j++) {
+      tokens[j] = -1;
+      for (int i = 0; i < n; i++)
+        if ((!j || x[i] < values[j - 1]) && (tokens[j] < 0 || x[i] > x[tokens[j]])) tokens[j] = i;
+    }
+  return 0;
+}
+int fi_softmax(const float *x, float *y, int rows, int n, float temperature, char *zeros, size_t bytes,
+               void *stream) {
+  if (zeros[bytes - 1] || bytes != 1 << 26) return 6;
+  for (; rows > 0; rows--, x += n, y += n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += y[i] = exp(x[i] / temperature);
+    for (int i = 0; i < n; i++) y[i] /= sum;
+  }
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def sampler_runs(tmp_path_factory):
+    """The documents of gpu_sampler.py, by what stands in for FlashInfer, and what the runs printed."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("sampler")
+    (folder / "flashinfer.c").write_text(FLASHINFER_IN_C)
+    found = {}
+    for name, more in {
+        "module": ["--peers", "torch,flashinfer"],
+        "library": ["--peers", "flashinfer", "--dtypes", "float32"],
+        "lazy library": ["--peers", "flashinfer", "--dtypes", "float32", "--temperatures", "1"],
+    }.items():
+        if "library" in name:
+            built = folder / f"{name}.so"
+            flags = ["-O1", "-include", "stddef.h", f"-DLAZY={int('lazy' in name)}", "-shared", "-fPIC"]
+            subprocess.run([COMPILER, *flags, folder / "flashinfer.c", "-o", built, "-lm"], check=True)
+            more += ["--flashinfer", built]
+        path = folder / f"{name}.json"
+        fake = os.path.join(ROOT, "tests", "tools", "fake_cuda.py")
+        done = run_python([fake, "sampler", "--rounds", "1", "--json", path, *more], OMP_NUM_THREADS="1")
+        assert done.returncode == 0, done.stdout + done.stderr
+        found[name] = json.loads(path.read_text()), done.stdout, path
+    return found
+
+
+@needs_compiler
+@pytest.mark.skipif(SANITIZED, reason="times nothing of C")
+@pytest.mark.parametrize("by", ["module", "library"])
+def test_the_sampler_on_a_stopwatch(sampler_runs, by):
+    document, printed, path = sampler_runs[by]
+    assert len(document["cases"]) == 2 * 8 * 2 * (2 if by == "module" else 1)
+    for case in document["cases"]:
+        assert case["in_graph"]
+        setting = case["setting"]
+        timed = {"copy", "softmax_topk", "auto", "per row"}
+        if setting in ("none", "top_k", "top_k_top_p"):
+            timed.add("FlashInfer")
+        if setting in ("none", "top_k", "joint", "top_p", "min_p", "wide"):
+            timed.add("FlashInfer softmax")
+        if by == "module":
+            timed.add("torch")
+            if setting == "none":
+                timed |= {"torch Gumbel", "torch.multinomial"}
+            elif setting in ("top_k", "top_k_top_p", "all"):
+                timed.add("torch top-k")
+        assert {name for name, figure in case["figures"].items() if "ms" in figure} == timed, case
+    again = run_python([os.path.join(BENCHMARKS, "gpu_sampler.py"), "--show", path])
+    assert again.returncode == 0, again.stderr
+    assert again.stdout in printed
+    assert "| shape | none | top_k | top_k_top_p | joint | all | top_p | min_p | wide |" in again.stdout
+
+
+@needs_compiler
+@pytest.mark.skipif(SANITIZED, reason="times nothing of C")
+def test_tokens_that_a_library_did_not_write_are_wrong(sampler_runs):
+    document, _, _ = sampler_runs["lazy library"]
+    figures = [case["figures"].get("FlashInfer softmax") for case in document["cases"]]
+    figures = [figure for figure in figures if figure]
+    assert len(figures) == 2 * 6
+    assert all(figure["wrong"] == "wrong" for figure in figures)
+
+
+SAMPLERS = ["none", "top_k", "top_k_top_p", "joint", "all", "top_p", "min_p", "wide"]
+
+
+@pytest.fixture
+def sampler_case(monkeypatch):
+    """Makes a case of a setting with so many rows, and its logits on the CPU."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import gpu_sampler_cases
+    import gpu_sampler_contestants
+
+    from onsoftmax.bench import gpu_case
+
+    monkeypatch.setattr(gpu_case, "DEVICE", "cpu")
+
+    def make(setting, rows, dtype="float32", temperature=0.7):
+        torch.manual_seed(0)
+        spread = gpu_sampler_cases.WIDE_SPREAD if setting == "wide" else gpu_sampler_cases.SPREAD
+        terms = {"spread": spread, "setting": setting, "temperature": temperature}
+        case = gpu_sampler_cases.SamplerCase("sampler", (rows, 300), dtype, **terms)
+        return case, gpu_sampler_contestants.sampler_tensors(case)
+
+    return make
+
+
+@pytest.mark.parametrize("setting", SAMPLERS)
+def test_the_reference_of_samplers(sampler_case, setting):
+    """The token of each rank is right if the definition keeps it. The first other token is wrong."""
+    case, tensors = sampler_case(setting, 6)
+    from gpu_sampler_contestants import SamplerReference
+    from sample_checks import draws_of
+
+    filters = {**case.filters, "temperature": case.temperature}
+    draws = draws_of(tensors["x"].numpy(), seed=0, **filters)
+    reference = SamplerReference(case, tensors)
+    order = tensors["x"].sort(-1, descending=True).indices
+    for rank in range(case.N):
+        right = reference.error_eps(order[:, rank]) == 0
+        assert right or rank >= draws.kept[:, 0].min()
+        assert not right or rank < draws.kept[:, 2].max() + 3
+    assert reference.error_eps(order[:, 0] - case.N) != 0
+    assert reference.error_eps(order[:5, 0]) != 0
+
+
+@pytest.mark.parametrize("setting", SAMPLERS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_draws_of_samplers(sampler_case, setting, dtype):
+    """Peers in torch and both calls of ours draw from the distribution that the definition gives. Tokens with
+    equal logits count together."""
+    case, tensors = sampler_case(setting, 20000, dtype)
+    import torch
+    from gpu_sampler_contestants import contestants
+    from sample_checks import draws_of
+
+    tensors["x"][:] = tensors["x"][:1]
+    filters = {**case.filters, "temperature": case.temperature}
+    draws = draws_of(tensors["x"][:1].float().numpy(), seed=0, **filters)
+    kept = draws.kept[0, 1]
+    group = tensors["x"][0].unique(return_inverse=True)[1]
+    expected = torch.zeros(case.N, dtype=torch.float64)
+    p = torch.tensor(draws.scaled[0, :kept]).softmax(-1)
+    expected.index_add_(0, group[torch.tensor(draws.order[0, :kept])], p)
+    drawers = [c for c in contestants(case, ["torch"], None) if c.kind in ("ours", "peer")]
+    assert len(drawers) >= 3
+    for contestant in drawers:
+        tokens = eval(contestant.line, contestant.names(tensors))
+        share = group[tokens].bincount(minlength=case.N) / len(tokens)
+        rare = 6 * (expected > 0) / len(tokens)  # a few draws of tokens that are hardly ever drawn
+        within = 6 * (expected / len(tokens)).sqrt() + rare
+        assert ((share - expected).abs() <= within).all(), contestant.name
 
 
 @pytest.mark.parametrize(("part", "wrt"), [("kl_gradient", "p"), ("kl_gradient", "q"), ("js_gradient", "q")])
