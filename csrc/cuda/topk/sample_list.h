@@ -17,7 +17,7 @@ ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int
 
 /* For a draw from all tokens of each row (sample_all.cu): the threads of a block, and the chunks
  * that each of them reads. */
-enum { ONS_DRAW_THREADS = 256, ONS_PART_CHUNKS = 16 };
+enum { ONS_DRAW_THREADS = 256, ONS_PART_CHUNKS = 4 };
 
 /* Whether a draw is from all tokens of each row. */
 ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
@@ -76,7 +76,7 @@ typedef struct {
 ONS_INLINE ons_sample_workspace ons_sample_workspace_of(const ons_sample *sample, int64_t rows,
                                                         int64_t N, int64_t k, int64_t number_bytes,
                                                         int multiprocessors) {
-    enum { TOGETHER = 16, LEAST_PART = 1024, REAL = sizeof(double), INDEX = sizeof(int32_t) };
+    enum { TOGETHER = 16, LEAST_PART = 2048, REAL = sizeof(double), INDEX = sizeof(int32_t) };
     ons_sample_workspace of = {0, 0, 0, 0, 0, 0, 0, 0};
     if (ons_sample_takes_all(sample, N)) {
         of.end = rows * ((N + LEAST_PART - 1) / LEAST_PART) * 2 * REAL;
