@@ -68,8 +68,12 @@ static void add_divergence(step_list *to, const ons_problem *problem) {
         return;
     }
     if (to->plan->method != ONS_METHOD_split) {
-        add(to, gradient ? "the value of each row and its gradient" : "the value of each row", 2,
-            gradient);
+        const ons_plan *plan = to->plan;
+        const int64_t kept = (int64_t)plan->blocks_a_row * plan->threads * plan->elements_a_thread *
+                             plan->smem_tiles;
+        const bool again = js && kept < plan->N; /* cuda/js.cu */
+        add(to, gradient ? "the value of each row and its gradient" : "the value of each row",
+            again ? 4 + 2 * gradient : 2, gradient);
     } else {
         add(to, js ? "the pairs (m, d) of both rows" : "the value of each row", 2, 0);
         if (js) add(to, "the value of each row", 2, 0);
