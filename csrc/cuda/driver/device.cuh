@@ -33,8 +33,4 @@ int active_clusters(const void *kernel, int blocks, int threads, int shared_byte
 /* cluster_smem.cu: the same for its kernel, with shared_bytes of shared memory a block. */
 int smem_clusters(int blocks, int shared_bytes);
 
-/* run.cu: the blocks of a kernel that fit a multiprocessor of the current GPU; 0 if unknown. */
-struct launch_shape;
-int blocks_that_fit(int gpu, const launch_shape &grid, const void *kernel);
-
 #endif

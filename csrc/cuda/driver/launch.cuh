@@ -47,6 +47,9 @@ ons_status launch_kernel(const launch_request &request, const launch_shape &shap
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
                                 const void *kernel, void **arguments, ons_launch *part);
 
+/* run.cu: the blocks of a kernel that fit a multiprocessor of the current GPU; 0 if unknown. */
+int blocks_that_fit(int gpu, const launch_shape &grid, const void *kernel);
+
 template <typename... Parameters, typename... Arguments>
 ons_status launch(const launch_request &request, const launch_shape &shape,
                   void (*kernel)(Parameters...), const Arguments &...arguments) {

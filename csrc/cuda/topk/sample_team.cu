@@ -8,7 +8,6 @@
  *
  * Reads N once for the ranges, once for the end of each filter but min_p, and once for the draw, or
  * for the result of filtered_softmax. */
-#include "../driver/device.cuh"
 #include "../kernel/passes.cuh"
 #include "sample_team.cuh"
 #include "select.cuh"
