@@ -57,15 +57,13 @@ enum {
     SLOT_ROOM = SLOT_BYTES + 16,
     MIN_SLOTS = 2, /* of a warp */
     MAX_SLOTS = 6,
-    SMEM_BESIDES = 1024, /* most bytes of shared memory for everything else */
-    PACKS_A_LANE = 16,   /* most packs of a lane in fused_warp */
-    /* of a thread in cluster with a gradient: for 16-bit rows of whole packs, and for other rows
-     * without gaps that are too long for BLOCK_CHUNKS; not in float64 */
-    GRADIENT_CLUSTER_CHUNKS = 16,
-    GRADIENT_THREADS = 256, /* most threads of a block with a gradient */
-    DIVERGENCE_LANES = 8,   /* of a short row in divergences_in_warp; longer rows have a warp */
-    JS_THREADS = 128,       /* most threads of a block in js_divergences */
-    JS_TILE_BYTES = 4096    /* of both rows, in a tile of a warp there */
+    SMEM_BESIDES = 1024,          /* most bytes of shared memory for everything else */
+    PACKS_A_LANE = 16,            /* most packs of a lane in fused_warp */
+    GRADIENT_CLUSTER_CHUNKS = 16, /* of a thread in cluster with a gradient, for some rows */
+    GRADIENT_THREADS = 256,       /* most threads of a block with a gradient */
+    DIVERGENCE_LANES = 8, /* of a short row in divergences_in_warp; longer rows have a warp */
+    JS_THREADS = 128,     /* most threads of a block in js_divergences */
+    JS_TILE_BYTES = 4096  /* of both rows, in a tile of a warp there */
 };
 
 /* The rows of a shape in kernels.def, and whether its operations give one value a row. */
