@@ -16,7 +16,7 @@ int64_t ons_read_bytes(const ons_problem *problem, const ons_plan *plan);
 
 /* On a GPU: the blocks that share a row, or 0 if a block has several rows; and the threads of a
  * block. Some kernels have other numbers in their plan, such as the blocks of all rows. */
-int64_t ons_blocks_a_row(const ons_problem *problem, const ons_plan *plan);
+int64_t ons_blocks_a_row(const ons_plan *plan);
 
 /* The number of reads that bring all inputs once. */
 int ons_first_reads(ons_operation operation);

@@ -78,7 +78,7 @@ ONS_INLINE bool ons_is_greedy(double temperature) { return temperature < 1e-30; 
 
 /* The factor of the logits. */
 ONS_INLINE double ons_sample_scale(double temperature) {
-    return ons_is_greedy(temperature) ? 1 : 1 / temperature;
+    return temperature == 1 || ons_is_greedy(temperature) ? 1 : 1 / temperature;
 }
 
 /* The parameters of one row. */
@@ -147,9 +147,10 @@ ONS_INLINE uint64_t ons_random_bits(uint64_t seed, uint64_t offset, uint64_t num
 
 /* The random number of a row. */
 ONS_INLINE uint64_t ons_random_of_row(const ons_sample *sample, int64_t row) {
+    const uint64_t period = (uint64_t)sample->period, number = (uint64_t)row;
     return ons_random_bits((uint64_t)ons_row_integer_of(&sample->seed, row),
                            (uint64_t)ons_row_integer_of(&sample->offset, row),
-                           (uint64_t)row % (uint64_t)sample->period);
+                           number < period ? number : number % period);
 }
 
 /* The mass of a token is its probability in fixed point, so sums of masses have no rounding error.

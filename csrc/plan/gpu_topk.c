@@ -223,15 +223,21 @@ static ons_status shape_route(const gpu_row *row, const ons_problem *problem, on
     return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
-/* The shape of a sampler without filters. */
+/* The shape of a sampler without filters. Few rows have the blocks of a cluster each. */
 static ons_status shape_sample(const gpu_row *row, ons_plan *plan) {
+    enum { BLOCKS_A_MULTIPROCESSOR = 4 };
+    const int64_t places = BLOCKS_A_MULTIPROCESSOR * row->gpu->multiprocessors,
+                  tile = (int64_t)ONS_DRAW_THREADS * ONS_DRAW_CHUNKS * row->chunk;
     plan->width = 1;
     plan->method = ONS_METHOD_online;
-    plan->reason = "one read, a part of a row for each block";
-    plan->family = ONS_FAMILY_topk_large;
+    plan->reason = "one read, a part of a row for each warp";
+    plan->family = ONS_FAMILY_topk_cluster;
     plan->threads = ONS_DRAW_THREADS;
-    plan->elements_a_thread = ONS_PART_CHUNKS * row->chunk;
-    plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
+    plan->elements_a_thread = ONS_DRAW_CHUNKS * row->chunk;
+    plan->blocks_a_row = 1;
+    while (2 * plan->blocks_a_row <= row->gpu->cluster_blocks &&
+           plan->blocks_a_row * plan->rows < places && plan->blocks_a_row * tile < plan->N)
+        plan->blocks_a_row *= 2;
     return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 

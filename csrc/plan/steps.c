@@ -8,12 +8,9 @@
 #include "../cuda/topk/sample_list.h"
 #include "gpu.h"
 
-int64_t ons_blocks_a_row(const ons_problem *problem, const ons_plan *plan) {
+int64_t ons_blocks_a_row(const ons_plan *plan) {
     const bool in_turn =
         plan->family == ONS_FAMILY_topk_large || plan->family == ONS_FAMILY_route_in_block;
-    const bool has_parts = problem->device == ONS_CUDA && problem->sample &&
-                           ons_sample_takes_all(problem->sample, plan->N);
-    if (has_parts) return ceil_div(plan->N, plan->tile);
     return in_turn ? 1 : plan->blocks_a_row;
 }
 

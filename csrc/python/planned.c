@@ -246,7 +246,7 @@ PyObject *ons_steps_as_dicts(const ons_planned *planned) {
             step->method == ONS_METHOD_AUTO ? NULL : ons_method_name(step->method), "reads",
             step->reads, "writes", step->writes, "threads", plan ? plan->threads : 0,
             "blocks_a_row",
-            plan && on_gpu ? (long long)ons_blocks_a_row(&planned->problem, plan) : 0LL);
+            plan && on_gpu ? (long long)ons_blocks_a_row(plan) : 0LL);
         if (!one) {
             Py_CLEAR(all);
             break;

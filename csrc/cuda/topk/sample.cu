@@ -235,7 +235,7 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
     const auto space =
         ons_sample_workspace_of(&sample, rows, plan->N, k, size, gpu.multiprocessors);
     char *const from = (char *)request.workspace + plan->workspace_bytes - space.end;
-    if (ons_sample_takes_all(&sample, plan->N)) return launch_sample_all(request, sample, from);
+    if (ons_sample_takes_all(&sample, plan->N)) return launch_sample_all(request, sample);
     ons_problem list = *request.problem;
     auto *const scales = (double *)(from + space.scales);
     if (ons_sample_knows_no_d(&sample, plan->N)) {

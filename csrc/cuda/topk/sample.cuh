@@ -28,8 +28,7 @@ __device__ inline void write_drawn(const topk_arguments<Rows> &args, const ons_s
 }
 
 /* sample_all.cu: samples rows without filters. */
-ons_status launch_sample_all(const launch_request &request, const ons_sample &sample,
-                             void *workspace);
+ons_status launch_sample_all(const launch_request &request, const ons_sample &sample);
 
 /* The first tokens of each row. */
 template <typename Real>

@@ -1,275 +1,289 @@
-/* topk/sample_all.cu - the sampler of a language model (api/sample.h), for rows without filters. A
- * block takes a part of a row, and writes its pair. Then a block takes a row: it draws a part by
- * the pairs, reads this part again, and draws the token. The parts depend on N alone, so a row has
- * the same token in any batch.
+/* topk/sample_all.cu - the sampler of a language model (api/sample.h), for rows without filters.
+ * The warps of a block or a cluster read a row in parts, and give the first block a pair for each
+ * part. The first block draws a part by the pairs, reads this part again, and draws the token. The
+ * parts depend on N and the type alone, so a row has the same token in any batch.
  *
  * Reads N once. */
 #include <climits>
+#include <cstdlib>
 
+#include "blocks_of_row.cuh"
 #include "../kernel/launch_rows.cuh"
 #include "route_weights.cuh"
 #include "sample.cuh"
 
-constexpr int PART_THREADS = ONS_DRAW_THREADS, PART_WARPS = PART_THREADS / WARP,
-              PART_CHUNKS = ONS_PART_CHUNKS;
+constexpr int DRAW_THREADS = ONS_DRAW_THREADS, DRAW_WARPS = DRAW_THREADS / WARP,
+              DRAW_CHUNKS = ONS_DRAW_CHUNKS;
+static_assert(DRAW_CHUNKS == DRAW_WARPS, "a thread has a chunk of a warp's tile");
 
-/* The largest logit of a part, and the sum of e^(x - m). */
-struct part_pair {
-    double m, d;
-};
-
-/* A thread's tokens of a part: e^(x - m) of each, relative to the part's m. */
+/* A row of logits. A tile of it has K = DRAW_CHUNKS chunks for each lane of a warp. */
 template <typename Rows>
-struct part_of_tokens {
+class row_of_tokens {
+   public:
     using Real = typename Rows::Real;
-    static constexpr int V = Rows::V, LENGTH = PART_THREADS * PART_CHUNKS * V;
-    int64_t chunk; /* the first of this thread */
-    Real x[PART_CHUNKS * V], m;
+    static constexpr int V = Rows::V, TILE = DRAW_CHUNKS * WARP * V;
 
-    __device__ part_of_tokens(const topk_arguments<Rows> &args, int64_t row, int64_t part,
-                              double scale)
-        : chunk(part * (LENGTH / V) + (int64_t)warp_of_block() * (PART_CHUNKS * WARP) +
-                threadIdx.x % WARP) {
-        known(Rows::template row<false>(args, row), [&](const auto &row) {
-            const auto tile = converted(row.template load<PART_CHUNKS, WARP>(chunk));
-#pragma unroll
-            for (int e = 0; e < PART_CHUNKS * V; e++)
-                x[e] = chunk * V + place<WARP, V>(e) < args.N ? tile.element(e)
-                                                              : -arithmetic<Real>::infinity();
+    __device__ row_of_tokens(const topk_arguments<Rows> &args_, int64_t row, double temperature)
+        : args(args_), index(row), scale(ons_sample_scale(temperature)) {}
+
+    /* This thread's logits of K chunks from `chunk` on. After the end of the row they are -inf. */
+    template <int K>
+    __device__ __forceinline__ void load(int64_t chunk, Real (&x)[K * V]) const {
+        known(Rows::template row<false>(args, index), [&](const auto &row) {
+            const auto tile = converted(row.template load<K, WARP>(chunk));
+            tile.take(x);
         });
         if (scale != 1) scale_all(x, scale);
-        m = x[0];
-#pragma unroll
-        for (int e = 1; e < PART_CHUNKS * V; e++) m = larger(m, x[e]);
-        m = max_over_lanes<WARP>(m);
-        __shared__ Real of_warp[PART_WARPS];
-        __syncthreads();
-        if (threadIdx.x % WARP == 0) of_warp[warp_of_block()] = m;
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < PART_WARPS; i++) m = larger(m, of_warp[i]);
     }
 
-    /* Replaces x by e^(x - m), if m is finite. */
-    __device__ void exponentiate() {
-#pragma unroll
-        for (int e = 0; e < PART_CHUNKS * V; e++)
-            x[e] = x[e] > -arithmetic<Real>::infinity() ? exponential_of(x[e] - m) : 0;
-    }
-    /* The sum of chunk k. */
-    __device__ double of_chunk(int k) const {
-        Real sum = 0;
-#pragma unroll
-        for (int i = 0; i < V; i++) sum += x[k * V + i];
-        return (double)sum;
-    }
-};
-
-template <typename Rows>
-__global__ void __launch_bounds__(PART_THREADS)
-    sample_parts_kernel(const __grid_constant__ topk_arguments<Rows> args,
-                        const __grid_constant__ ons_sample sample, int64_t parts,
-                        part_pair *pairs) {
-    await_earlier_work(args.launch.next_may_start);
-    using Tokens = part_of_tokens<Rows>;
-    __shared__ double of_warp[PART_WARPS];
-    const int64_t index = blockIdx.x + args.launch.first_row * parts, row = index / parts;
-    const double temperature = ons_row_real_of(&sample.temperature, row);
-    Tokens tokens(args, row - args.launch.first_row, index % parts, ons_sample_scale(temperature));
-    tokens.exponentiate();
-    double d = 0;
-#pragma unroll
-    for (int k = 0; k < PART_CHUNKS; k++) d += tokens.of_chunk(k);
-    d = sum_over_lanes<WARP>(d);
-    if (threadIdx.x % WARP == 0) of_warp[warp_of_block()] = d;
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    d = 0;
-    for (int i = 0; i < PART_WARPS; i++) d += of_warp[i];
-    const bool none = tokens.m == -arithmetic<typename Rows::Real>::infinity();
-    pairs[index] = {(double)tokens.m, none ? 0 : d};
-}
-
-/* The pairs of a row's parts, relative to the row's m. */
-class pairs_of_row {
-   public:
-    __device__ pairs_of_row(const part_pair *pairs_, int64_t parts_)
-        : m(-arithmetic<double>::infinity()), pairs(pairs_), parts(parts_) {
-        for (int64_t i = threadIdx.x; i < parts; i += PART_THREADS) m = larger(m, pairs[i].m);
-        m = max_over_lanes<WARP>(m);
-        __shared__ double of_warp[PART_WARPS];
-        if (threadIdx.x % WARP == 0) of_warp[warp_of_block()] = m;
-        __syncthreads();
-        for (int i = 0; i < PART_WARPS; i++) m = larger(m, of_warp[i]);
-    }
-
-    __device__ double mass(int64_t part) const {
-        return part < parts && pairs[part].d > 0 ? pairs[part].d * exp(pairs[part].m - m) : 0;
-    }
-
-    /* The whole block walks over the parts in order. visit(part, the mass with it, the mass before
-     * it) returns whether this thread has found the part. The walk ends if a thread has found it.
-     * Returns the mass so far. */
-    template <typename Visit>
-    __device__ double walk(Visit visit) const {
-        __shared__ double of_warp[PART_WARPS];
-        double before = 0;
-        for (int64_t begin = 0; begin < parts; begin += PART_THREADS) {
-            const int64_t part = begin + threadIdx.x;
-            const double upto = sum_up_to_lane<WARP>(mass(part), threadIdx.x % WARP);
-            const double below = __shfl_up_sync(~0u, upto, 1);
-            __syncthreads();
-            if (threadIdx.x % WARP == WARP - 1) of_warp[warp_of_block()] = upto;
-            __syncthreads();
-            double of_warps = before;
-            for (int i = 0; i < warp_of_block(); i++) of_warps += of_warp[i];
-            const bool found =
-                part < parts &&
-                visit(part, of_warps + upto, threadIdx.x % WARP == 0 ? of_warps : of_warps + below);
-            for (int i = 0; i < PART_WARPS; i++) before += of_warp[i];
-            if (__syncthreads_or(found)) break;
+    /* The state of the tiles [begin, end). A warp must call it. */
+    template <typename Loaded>
+    __device__ __forceinline__ state<Real> state_of(int64_t begin, int64_t end,
+                                                    Loaded loaded) const {
+        state<Real> so_far = {-arithmetic<Real>::infinity(), 0};
+#pragma unroll 1
+        for (int64_t tile = begin; tile < end; tile++) {
+            real_tile<Real, DRAW_CHUNKS> logits;
+            load<DRAW_CHUNKS>(tile * (DRAW_CHUNKS * WARP) + threadIdx.x % WARP, logits.x);
+            loaded();
+            const Real m = larger(max_over_lanes<WARP>(logits.largest()), so_far.m);
+            const Real d = sum_exponentials<in_any_order>(logits, reference<Real>(m))
+                               .template over_lanes<WARP>()
+                               .value();
+            so_far = {m, so_far.d > 0 ? d + so_far.d * rescale(so_far.m, m) : d};
         }
-        return before;
+        return so_far;
     }
-
-    double m;
 
    private:
-    const part_pair *pairs;
-    int64_t parts;
+    const topk_arguments<Rows> &args;
+    const int64_t index;
+    const double scale;
 };
 
-template <typename Rows>
-__global__ void __launch_bounds__(PART_THREADS)
-    sample_all_kernel(const __grid_constant__ topk_arguments<Rows> args,
-                      const __grid_constant__ ons_sample sample, int64_t parts,
-                      const part_pair *pairs) {
-    await_earlier_work(args.launch.next_may_start);
-    using Tokens = part_of_tokens<Rows>;
-    using Real = typename Rows::Real;
-    constexpr int V = Rows::V;
-    __shared__ double of_chunks[PART_WARPS * PART_CHUNKS], at_in_part, at_in_chunk;
-    __shared__ long long chosen_part, last_part;
-    __shared__ int chosen_chunk;
-    __shared__ int64_t token;
-    __shared__ Real logit;
-    const int64_t row = args.launch.first_row + blockIdx.x;
-    const ons_row_filters filters = ons_filters_of(&sample, row, args.N);
-    const pairs_of_row of_row(pairs + row * parts, parts);
-    if (!isfinite(of_row.m) || !filters.in_range) {
-        if (threadIdx.x == 0) write_drawn(args, sample, row, {-1, 0, 0});
-        return;
-    }
-    const double scale = ons_sample_scale(filters.temperature);
-    const bool greedy = ons_is_greedy(filters.temperature);
-    if (threadIdx.x == 0) {
-        chosen_part = LLONG_MAX;
-        last_part = 0;
-        at_in_part = arithmetic<double>::infinity();
-    }
-    __syncthreads();
-    const double all = of_row.walk([](int64_t, double, double) { return false; });
-    const double at = (double)(ons_random_of_row(&sample, row) >> 11) * 0x1p-53 * all;
-    of_row.walk([&](int64_t part, double upto, double before) {
-        if (upto > before) atomicMax(&last_part, (long long)part);
-        const bool found =
-            greedy ? pairs[row * parts + part].m == of_row.m : before <= at && at < upto;
-        if (!found) return false;
-        if (greedy)
-            atomicMin(&chosen_part, (long long)part);
-        else {
-            chosen_part = part;
-            at_in_part = (at - before) / (upto - before);
-        }
-        return true;
-    });
-    __syncthreads();
-    /* if rounding leaves no part, the last part with a mass */
-    const int64_t part = chosen_part == LLONG_MAX ? last_part : chosen_part;
-    Tokens tokens(args, blockIdx.x, part, scale);
-    Real z[PART_CHUNKS * V];
-#pragma unroll
-    for (int e = 0; e < PART_CHUNKS * V; e++) z[e] = tokens.x[e];
-    const int warp = warp_of_block(), lane = threadIdx.x % WARP;
-    if (greedy) {
-        if (threadIdx.x == 0) chosen_part = LLONG_MAX;
-        __syncthreads();
-#pragma unroll
-        for (int e = 0; e < PART_CHUNKS * V; e++)
-            if (z[e] == tokens.m)
-                atomicMin(&chosen_part, (long long)(tokens.chunk * V + place<WARP, V>(e)));
-        __syncthreads();
-        if (threadIdx.x == 0) write_drawn(args, sample, row, {chosen_part, 1 / all, 1 / all});
-        return;
-    }
-    tokens.exponentiate();
-    double upto[PART_CHUNKS];
-#pragma unroll
-    for (int k = 0; k < PART_CHUNKS; k++) {
-        upto[k] = sum_up_to_lane<WARP>(tokens.of_chunk(k), lane);
-        if (lane == WARP - 1) of_chunks[warp * PART_CHUNKS + k] = upto[k];
-    }
-    if (threadIdx.x == 0) token = -1;
-    __syncthreads();
-    if (warp == 0) { /* chunk k of all lanes of a warp is a run of tokens */
-        constexpr int RUNS = PART_WARPS * PART_CHUNKS;
-        static_assert(RUNS == WARP, "a lane has a run");
-        const double mine = sum_up_to_lane<WARP>(of_chunks[lane], lane);
-        const double in_part = __shfl_sync(~0u, mine, WARP - 1) * fmin(at_in_part, 1.0);
-        const unsigned beyond = __ballot_sync(~0u, mine > in_part),
-                       some = __ballot_sync(~0u, of_chunks[lane] > 0);
-        const int run = beyond ? __ffs((int)beyond) - 1 : 31 - __clz((int)some);
-        const double below = __shfl_sync(~0u, mine - of_chunks[lane], run);
-        if (lane == 0) {
-            chosen_chunk = run;
-            at_in_chunk = in_part - below;
-        }
-    }
-    __syncthreads();
-    if (warp == chosen_chunk / PART_CHUNKS) {
-#pragma unroll
-        for (int k = 0; k < PART_CHUNKS; k++) {
-            if (k != chosen_chunk % PART_CHUNKS) continue;
-            const double own = tokens.of_chunk(k);
-            const unsigned beyond = __ballot_sync(~0u, upto[k] > at_in_chunk),
-                           some = __ballot_sync(~0u, own > 0);
-            const int from = beyond ? __ffs((int)beyond) - 1 : 31 - __clz((int)some);
-            if (lane != from) continue;
-            double passed = upto[k] - own;
-            int found = 0;
-            bool ends = false;
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                const Real e = tokens.x[k * V + i];
-                if (e > 0 && !ends) {
-                    found = i;
-                    passed += (double)e;
-                    ends = passed > at_in_chunk;
-                }
-            }
-            token = (tokens.chunk + k * WARP) * V + found;
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                if (i == found) logit = z[k * V + i];
-        }
-    }
-    __syncthreads();
-    if (threadIdx.x == 0)
-        write_drawn(args, sample, row, {token, exp((double)logit - of_row.m) / all, 1});
+/* The sum of e^(x - m) of some tokens, in double. */
+template <typename Real>
+__device__ inline double mass_of(const state<Real> &tokens, Real m) {
+    return tokens.d > 0 ? (double)(tokens.d * rescale(tokens.m, m)) : 0;
 }
 
-ons_status launch_sample_all(const launch_request &request, const ons_sample &sample,
-                             void *workspace) {
+/* Draws a thread of the block by the threads' masses. The whole block must call it, and meet before
+ * the next call. */
+struct drawn_thread {
+    bool is_mine;
+    double all, rest; /* the sum of all masses; the mass of this thread before the drawn place */
+
+    /* place(all) is the place in the sum of all masses */
+    template <typename Place>
+    __device__ drawn_thread(double mass, Place place) {
+        __shared__ double of_warp[DRAW_WARPS];
+        __shared__ int first, last;
+        const int lane = threadIdx.x % WARP, warp = warp_of_block();
+        const double upto = sum_up_to_lane<WARP>(mass, lane);
+        if (threadIdx.x == 0) {
+            first = INT_MAX;
+            last = 0;
+        }
+        if (lane == WARP - 1) of_warp[warp] = upto;
+        __syncthreads();
+        double before = 0;
+        all = 0;
+#pragma unroll
+        for (int i = 0; i < DRAW_WARPS; i++) {
+            if (i == warp) before = all;
+            all += of_warp[i];
+        }
+        const double at = place(all);
+        const unsigned some = __ballot_sync(~0u, mass > 0),
+                       passed = __ballot_sync(~0u, mass > 0 && before + upto > at);
+        if (lane == 0 && passed) atomicMin(&first, warp * WARP + __ffs((int)passed) - 1);
+        if (lane == 0 && some) atomicMax(&last, warp * WARP + 31 - __clz((int)some));
+        __syncthreads();
+        /* if rounding leaves no thread, the last thread with a mass */
+        is_mine = threadIdx.x == (first < INT_MAX ? first : last);
+        rest = fmax(at - (before + upto - mass), 0.);
+    }
+};
+
+/* The largest m of `count` states. The whole block must call it. */
+template <typename Real>
+__device__ inline Real largest_of(const state<Real> *states, int count) {
+    __shared__ Real of_warp[DRAW_WARPS];
+    Real m = -arithmetic<Real>::infinity();
+    for (int i = threadIdx.x; i < count; i += DRAW_THREADS) m = larger(m, states[i].m);
+    m = max_over_lanes<WARP>(m);
+    if (threadIdx.x % WARP == 0) of_warp[warp_of_block()] = m;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < DRAW_WARPS; i++) m = larger(m, of_warp[i]);
+    return m;
+}
+
+/* A draw of some tokens of a row: their m, and the mass before the drawn place. */
+template <typename Real>
+struct place_of_draw {
+    Real m;
+    double rest;
+};
+
+/* Draws one of `count` states, or with `greedy` finds the first that has m. Sets *all to the sum of
+ * all. Then `draw` is for the tokens of this state. The whole block must call it. */
+template <typename Real, typename Place>
+__device__ inline int draw_state(const state<Real> *states, int count, bool greedy, Place place,
+                                 place_of_draw<Real> &draw, double *all) {
+    __shared__ int chosen;
+    __shared__ double rest_there;
+    const int a_thread = (count + DRAW_THREADS - 1) / DRAW_THREADS, begin = threadIdx.x * a_thread,
+              end = min(begin + a_thread, count);
+    double mine = 0;
+    for (int i = begin; i < end; i++) mine += mass_of(states[i], draw.m);
+    const drawn_thread drawn(mine, place);
+    *all = drawn.all;
+    if (greedy) {
+        if (threadIdx.x == 0) chosen = INT_MAX;
+        __syncthreads();
+        for (int i = begin; i < end; i++)
+            if (states[i].m == draw.m) atomicMin(&chosen, i);
+    } else if (drawn.is_mine) {
+        double rest = drawn.rest;
+        for (int i = begin; i < end; i++) {
+            const double own = mass_of(states[i], draw.m);
+            if (!(own > 0)) continue;
+            chosen = i;
+            rest_there = rest;
+            if (rest < own) break;
+            rest -= own;
+        }
+    }
+    __syncthreads();
+    draw = {states[chosen].m, rest_there * (double)(1 / rescale(states[chosen].m, draw.m))};
+    return chosen;
+}
+
+/* A part of a row has `a_part` tiles. */
+template <typename Rows>
+__global__ void __launch_bounds__(DRAW_THREADS, 4)
+    sample_all_kernel(const __grid_constant__ topk_arguments<Rows> args,
+                      const __grid_constant__ ons_sample sample, int a_part) {
+    using Tokens = row_of_tokens<Rows>;
+    using Real = typename Rows::Real;
+    constexpr int V = Rows::V;
+    __shared__ state<Real> states[ONS_MOST_PARTS];
+    __shared__ unsigned long long first;
+    arrive_at_row();
+    await_earlier_work(args.launch.next_may_start);
+    const int64_t row = args.launch.first_row + row_of_blocks();
+    const int64_t tiles = (args.N + Tokens::TILE - 1) / Tokens::TILE;
+    const int lane = threadIdx.x % WARP, warp = warp_of_block();
+    const ons_row_filters filters = ons_filters_of(&sample, row, args.N);
+    const Tokens tokens(args, row_of_blocks(), filters.temperature);
+    const bool greedy = ons_is_greedy(filters.temperature);
+
+    /* Finds the states of a row's parts and draws a part, then the same for this part's tiles. */
+    bool all_began = false; /* the other blocks */
+    auto await_others = [&] {
+        if (!all_began) wait_for_row();
+        all_began = true;
+    };
+    place_of_draw<Real> draw;
+    Real m = 0;
+    double all = 0, u = 0;
+    int64_t tile = 0, end = tiles;
+#pragma unroll 1
+    for (int size = a_part, level = 0;; size = 1, level++) {
+        const int count = (int)((end - tile + size - 1) / size),
+                  blocks = level == 0 ? blocks_of_row() : 1;
+#pragma unroll 1
+        for (int part = block_of_row() * DRAW_WARPS + warp; part < count;
+             part += blocks * DRAW_WARPS) {
+            const int64_t begin = tile + (int64_t)part * size;
+            const auto found = tokens.state_of(begin, min(begin + size, end), await_others);
+            if (lane == 0) in_first_block(states)[part] = found;
+        }
+        if (level == 0) {
+            await_others();
+            if (block_of_row() > 0) {
+                arrive_at_row();
+                return;
+            }
+            u = (double)(ons_random_of_row(&sample, row) >> 11) * 0x1p-53;
+            meet_in_row();
+            draw.m = m = largest_of(states, count);
+            if (!isfinite(m) || !filters.in_range) {
+                if (threadIdx.x == 0) write_drawn(args, sample, row, {-1, 0, 0});
+                return;
+            }
+        } else {
+            __syncthreads();
+        }
+        double sum;
+        const auto place = [&](double sum) { return level == 0 ? u * sum : draw.rest; };
+        const int64_t part = draw_state(states, count, greedy, place, draw, &sum);
+        if (level == 0) all = sum;
+        tile += part * size;
+        if (size == 1) break;
+        end = min(tile + size, end);
+        __syncthreads();
+    }
+    const reference<Real> to(m);
+    /* what the masses are relative to */
+    auto p_of = [&](Real logit) {
+        const double c =
+            (double)arithmetic<Real>::MAGIC + arithmetic<Real>::LIFT - (double)to.exponential.shift;
+        return exp((double)logit - ((double)to.anchor + c * (ONS_LN2_HIGH + ONS_LN2_LOW))) / all;
+    };
+    const int64_t chunk = tile * (DRAW_CHUNKS * WARP) + threadIdx.x;
+    Real x[V];
+    tokens.template load<1>(chunk, x);
+    if (greedy) {
+        if (threadIdx.x == 0) first = ~0ull;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (x[i] == m) atomicMin(&first, (unsigned long long)(chunk * V + i));
+        __syncthreads();
+        const double p = p_of(m);
+        if (threadIdx.x == 0) write_drawn(args, sample, row, {(int64_t)first, p, p});
+        return;
+    }
+    Real e[V];
+    double mine = 0;
+    const reference<Real> of_tile(draw.m);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        e[i] = x[i] > -arithmetic<Real>::infinity()
+                   ? of_tile.exponential(x[i] - of_tile.anchor) * arithmetic<Real>::LOWERED
+                   : 0;
+        mine += (double)e[i];
+    }
+    const drawn_thread drawn(mine, [&](double) { return draw.rest; });
+    if (!drawn.is_mine) return;
+    double rest = drawn.rest;
+    int token = 0;
+    Real logit = 0;
+    bool ends = false;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        if (ends || !(e[i] > 0)) continue;
+        token = i;
+        logit = x[i];
+        ends = rest < (double)e[i];
+        rest -= (double)e[i];
+    }
+    write_drawn(args, sample, row,
+                {chunk * V + token, sample.logprob == ONS_NO_LOGPROB ? 0. : p_of(logit), 1});
+}
+
+ons_status launch_sample_all(const launch_request &request, const ons_sample &sample) {
     return with_topk_rows(request, 1, [&](auto of_rows, const auto &arguments) {
         using Rows = typename decltype(of_rows)::Rows;
-        constexpr int64_t LENGTH = part_of_tokens<Rows>::LENGTH;
-        const int64_t parts = (request.plan->N + LENGTH - 1) / LENGTH;
-        auto *const pairs = (part_pair *)workspace;
-        const ons_status status =
-            launch_strips(request, {parts, PART_THREADS}, sample_parts_kernel<Rows>, arguments,
-                          sample, parts, pairs);
-        if (status != ONS_OK) return status;
-        return launch_strips(request, {1, PART_THREADS}, sample_all_kernel<Rows>, arguments, sample,
-                             parts, (const part_pair *)pairs);
+        constexpr int64_t TILE = row_of_tokens<Rows>::TILE;
+        const int64_t tiles = (request.plan->N + TILE - 1) / TILE,
+                      a_part = (tiles + ONS_MOST_PARTS - 1) / ONS_MOST_PARTS;
+        launch_shape shape = {getenv("ONS_C") ? atoi(getenv("ONS_C")) : request.plan->blocks_a_row,
+                              DRAW_THREADS};
+        shape.cluster = (int)shape.blocks;
+        return launch_strips(request, shape, sample_all_kernel<Rows>, arguments, sample,
+                             (int)a_part);
     });
 }

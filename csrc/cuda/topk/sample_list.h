@@ -15,9 +15,9 @@ ONS_INLINE bool ons_sample_ends_in_list(const ons_sample *sample, int64_t N, int
     return greedy || (!sample->top_k.of_rows && top_k >= 1 && top_k < N && top_k <= k);
 }
 
-/* For a draw from all tokens of each row (sample_all.cu): the threads of a block, and the chunks
- * that each of them reads. */
-enum { ONS_DRAW_THREADS = 256, ONS_PART_CHUNKS = 4 };
+/* For a draw from all tokens of each row (sample_all.cu): the threads of a block, the chunks of a
+ * thread that a warp reads at once, and the most parts of a row. */
+enum { ONS_DRAW_THREADS = 256, ONS_DRAW_CHUNKS = 8, ONS_MOST_PARTS = 2048 };
 
 /* Whether a draw is from all tokens of each row. */
 ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
@@ -67,8 +67,7 @@ ONS_INLINE int64_t ons_sample_team_bytes(int64_t number_bytes) {
     return MESSAGES * message + OTHERS;
 }
 
-/* The parts of the workspace, in bytes from its beginning. Without filters a draw has a pair for
- * each part of a row, and nothing else. */
+/* The parts of the workspace, in bytes from its beginning. A draw without filters needs none. */
 typedef struct {
     int64_t teams, scales, sums, p, index, kept, goes_on, end;
 } ons_sample_workspace;
@@ -76,12 +75,9 @@ typedef struct {
 ONS_INLINE ons_sample_workspace ons_sample_workspace_of(const ons_sample *sample, int64_t rows,
                                                         int64_t N, int64_t k, int64_t number_bytes,
                                                         int multiprocessors) {
-    enum { TOGETHER = 16, LEAST_PART = 2048, REAL = sizeof(double), INDEX = sizeof(int32_t) };
+    enum { TOGETHER = 16, REAL = sizeof(double), INDEX = sizeof(int32_t) };
     ons_sample_workspace of = {0, 0, 0, 0, 0, 0, 0, 0};
-    if (ons_sample_takes_all(sample, N)) {
-        of.end = rows * ((N + LEAST_PART - 1) / LEAST_PART) * 2 * REAL;
-        return of;
-    }
+    if (ons_sample_takes_all(sample, N)) return of;
     const int64_t written = sample->draws ? 0 : rows; /* rows of filtered_softmax */
     if (!ons_sample_ends_in_list(sample, N, k))
         of.scales = ons_sample_teams(rows, multiprocessors) * ons_sample_team_bytes(number_bytes);
