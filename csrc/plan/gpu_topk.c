@@ -223,21 +223,32 @@ static ons_status shape_route(const gpu_row *row, const ons_problem *problem, on
     return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
-/* The shape of a sampler without filters. Few rows have the blocks of a cluster each. */
+/* The number of blocks that share a row in a sampler without filters: what ends first. */
+static int64_t blocks_of_draw(const gpu_row *row, const ons_plan *plan) {
+    enum {
+        BLOCKS_A_MULTIPROCESSOR = 2, /* that read as fast as they can */
+        BESIDES = 8000               /* a block reads so many elements while it does other work */
+    };
+    const int64_t places = BLOCKS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+    int64_t best = 1, least = INT64_MAX;
+    for (int64_t blocks = 1; blocks <= max_of(row->gpu->cluster_blocks, 1); blocks *= 2) {
+        const int64_t time =
+            ceil_div(plan->rows * blocks, places) * (ceil_div(plan->N, blocks) + BESIDES);
+        if (time < least) best = blocks;
+        least = min_of(least, time);
+    }
+    return best;
+}
+
+/* The shape of a sampler without filters. */
 static ons_status shape_sample(const gpu_row *row, ons_plan *plan) {
-    enum { BLOCKS_A_MULTIPROCESSOR = 4 };
-    const int64_t places = BLOCKS_A_MULTIPROCESSOR * row->gpu->multiprocessors,
-                  tile = (int64_t)ONS_DRAW_THREADS * ONS_DRAW_CHUNKS * row->chunk;
     plan->width = 1;
     plan->method = ONS_METHOD_online;
     plan->reason = "one read, a part of a row for each warp";
     plan->family = ONS_FAMILY_topk_cluster;
     plan->threads = ONS_DRAW_THREADS;
     plan->elements_a_thread = ONS_DRAW_CHUNKS * row->chunk;
-    plan->blocks_a_row = 1;
-    while (2 * plan->blocks_a_row <= row->gpu->cluster_blocks &&
-           plan->blocks_a_row * plan->rows < places && plan->blocks_a_row * tile < plan->N)
-        plan->blocks_a_row *= 2;
+    plan->blocks_a_row = blocks_of_draw(row, plan);
     return plan->N > LONGEST_ROW ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 

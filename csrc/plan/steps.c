@@ -126,8 +126,7 @@ static void add_sample(step_list *to, const ons_problem *problem) {
         return;
     }
     if (takes_all) {
-        add(to, "the pair (m, d) of each part of a row", 1, 0);
-        add_plain(to, "the token, from one part of the row", 0, 0);
+        add(to, "the pair (m, d) of each part of a row, and the token", 1, 0);
         return;
     }
     if (sample->temperature.of_rows && !ons_sample_knows_no_d(sample, N))

@@ -62,6 +62,58 @@ __device__ inline void meet_in_row() {
     }
 }
 
+/* Values that the warps of a row give to its first block, each at its own place. All threads of the
+ * row must make it. The blocks but the first may end when they have given theirs. */
+template <typename T>
+class given_to_first_block {
+   public:
+    __device__ explicit given_to_first_block(T *values_) : values(values_) {
+#if __CUDA_ARCH__ >= 900
+        arrived().make_ready();
+        arrivals::say_ready();
+#endif
+    }
+
+    /* Before a warp gives its first value, and before it ends. */
+    __device__ void await_ready() {
+#if __CUDA_ARCH__ >= 900
+        if (!ready) arrivals::await_ready();
+        ready = true;
+#endif
+    }
+
+    __device__ void give(int at, const T &value) {
+#if __CUDA_ARCH__ >= 900
+        if (blocks_of_row() > 1)
+            arrived().send(values + at, 0, value);
+        else /* such a launch has no cluster */
+#endif
+            values[at] = value;
+    }
+
+    /* The first block calls it, and then has all `count` values. */
+    __device__ void await([[maybe_unused]] int count) {
+#if __CUDA_ARCH__ >= 900
+        if (blocks_of_row() > 1) {
+            arrived().announce(count * sizeof(T));
+            arrived().await();
+            return;
+        }
+#endif
+        __syncthreads();
+    }
+
+   private:
+#if __CUDA_ARCH__ >= 900
+    __device__ static arrivals &arrived() {
+        __shared__ arrivals barrier;
+        return barrier;
+    }
+    bool ready = false;
+#endif
+    T *const values;
+};
+
 /* `from` is the number of elements not below a key, least_from the least of them, and most_below
  * the largest element below the key. */
 template <typename Key>

@@ -5,7 +5,6 @@
  *
  * Reads N once. */
 #include <climits>
-#include <cstdlib>
 
 #include "blocks_of_row.cuh"
 #include "../kernel/launch_rows.cuh"
@@ -26,28 +25,37 @@ class row_of_tokens {
     __device__ row_of_tokens(const topk_arguments<Rows> &args_, int64_t row, double temperature)
         : args(args_), index(row), scale(ons_sample_scale(temperature)) {}
 
+    /* Calls body(row), where load() knows whether this row is aligned. */
+    template <typename Body>
+    __device__ __forceinline__ void known_row(Body body) const {
+        known(Rows::template row<false>(args, index), body);
+    }
+
     /* This thread's logits of K chunks from `chunk` on. After the end of the row they are -inf. */
-    template <int K>
-    __device__ __forceinline__ void load(int64_t chunk, Real (&x)[K * V]) const {
-        known(Rows::template row<false>(args, index), [&](const auto &row) {
-            const auto tile = converted(row.template load<K, WARP>(chunk));
-            tile.take(x);
-        });
+    template <int K, typename Row>
+    __device__ __forceinline__ void load(const Row &row, int64_t chunk, Real (&x)[K * V]) const {
+        converted(row.template load<K, WARP>(chunk)).take(x);
         if (scale != 1) scale_all(x, scale);
     }
 
     /* The state of the tiles [begin, end). A warp must call it. */
-    template <typename Loaded>
-    __device__ __forceinline__ state<Real> state_of(int64_t begin, int64_t end,
+    template <typename Row, typename Loaded>
+    __device__ __forceinline__ state<Real> state_of(const Row &row, int64_t begin, int64_t end,
                                                     Loaded loaded) const {
         state<Real> so_far = {-arithmetic<Real>::infinity(), 0};
 #pragma unroll 1
         for (int64_t tile = begin; tile < end; tile++) {
             real_tile<Real, DRAW_CHUNKS> logits;
-            load<DRAW_CHUNKS>(tile * (DRAW_CHUNKS * WARP) + threadIdx.x % WARP, logits.x);
+            load<DRAW_CHUNKS>(row, tile * (DRAW_CHUNKS * WARP) + threadIdx.x % WARP, logits.x);
             loaded();
             const Real m = larger(max_over_lanes<WARP>(logits.largest()), so_far.m);
-            const Real d = sum_exponentials<in_any_order>(logits, reference<Real>(m))
+            const reference<Real> to(m);
+            if (to.anchor != 0) {
+#pragma unroll
+                for (int e = 0; e < DRAW_CHUNKS * V; e++) logits.x[e] -= to.anchor;
+            }
+            const Real d = in_any_order::sum<DRAW_CHUNKS * V>(
+                               [&](int e) { return to.exponential(logits.x[e]); }, Real())
                                .template over_lanes<WARP>()
                                .value();
             so_far = {m, so_far.d > 0 ? d + so_far.d * rescale(so_far.m, m) : d};
@@ -170,7 +178,7 @@ __global__ void __launch_bounds__(DRAW_THREADS, 4)
     constexpr int V = Rows::V;
     __shared__ state<Real> states[ONS_MOST_PARTS];
     __shared__ unsigned long long first;
-    arrive_at_row();
+    given_to_first_block<state<Real>> given(states);
     await_earlier_work(args.launch.next_may_start);
     const int64_t row = args.launch.first_row + row_of_blocks();
     const int64_t tiles = (args.N + Tokens::TILE - 1) / Tokens::TILE;
@@ -180,11 +188,6 @@ __global__ void __launch_bounds__(DRAW_THREADS, 4)
     const bool greedy = ons_is_greedy(filters.temperature);
 
     /* Finds the states of a row's parts and draws a part, then the same for this part's tiles. */
-    bool all_began = false; /* the other blocks */
-    auto await_others = [&] {
-        if (!all_began) wait_for_row();
-        all_began = true;
-    };
     place_of_draw<Real> draw;
     Real m = 0;
     double all = 0, u = 0;
@@ -193,21 +196,25 @@ __global__ void __launch_bounds__(DRAW_THREADS, 4)
     for (int size = a_part, level = 0;; size = 1, level++) {
         const int count = (int)((end - tile + size - 1) / size),
                   blocks = level == 0 ? blocks_of_row() : 1;
+        tokens.known_row([&](const auto &row) {
 #pragma unroll 1
-        for (int part = block_of_row() * DRAW_WARPS + warp; part < count;
-             part += blocks * DRAW_WARPS) {
-            const int64_t begin = tile + (int64_t)part * size;
-            const auto found = tokens.state_of(begin, min(begin + size, end), await_others);
-            if (lane == 0) in_first_block(states)[part] = found;
-        }
-        if (level == 0) {
-            await_others();
-            if (block_of_row() > 0) {
-                arrive_at_row();
-                return;
+            for (int part = block_of_row() * DRAW_WARPS + warp; part < count;
+                 part += blocks * DRAW_WARPS) {
+                const int64_t begin = tile + (int64_t)part * size;
+                const auto found = tokens.state_of(row, begin, min(begin + size, end),
+                                                   [&] { given.await_ready(); });
+                if (lane > 0) continue;
+                if (level == 0)
+                    given.give(part, found);
+                else
+                    states[part] = found;
             }
+        });
+        if (level == 0) {
+            given.await_ready();
+            if (block_of_row() > 0) return;
             u = (double)(ons_random_of_row(&sample, row) >> 11) * 0x1p-53;
-            meet_in_row();
+            given.await(count);
             draw.m = m = largest_of(states, count);
             if (!isfinite(m) || !filters.in_range) {
                 if (threadIdx.x == 0) write_drawn(args, sample, row, {-1, 0, 0});
@@ -234,7 +241,7 @@ __global__ void __launch_bounds__(DRAW_THREADS, 4)
     };
     const int64_t chunk = tile * (DRAW_CHUNKS * WARP) + threadIdx.x;
     Real x[V];
-    tokens.template load<1>(chunk, x);
+    tokens.known_row([&](const auto &row) { tokens.template load<1>(row, chunk, x); });
     if (greedy) {
         if (threadIdx.x == 0) first = ~0ull;
         __syncthreads();
@@ -280,8 +287,7 @@ ons_status launch_sample_all(const launch_request &request, const ons_sample &sa
         constexpr int64_t TILE = row_of_tokens<Rows>::TILE;
         const int64_t tiles = (request.plan->N + TILE - 1) / TILE,
                       a_part = (tiles + ONS_MOST_PARTS - 1) / ONS_MOST_PARTS;
-        launch_shape shape = {getenv("ONS_C") ? atoi(getenv("ONS_C")) : request.plan->blocks_a_row,
-                              DRAW_THREADS};
+        launch_shape shape = {request.plan->blocks_a_row, DRAW_THREADS};
         shape.cluster = (int)shape.blocks;
         return launch_strips(request, shape, sample_all_kernel<Rows>, arguments, sample,
                              (int)a_part);
