@@ -245,8 +245,7 @@ PyObject *ons_steps_as_dicts(const ons_planned *planned) {
             "{s:s,s:z,s:i,s:i,s:i,s:L}", "what", step->what, "method",
             step->method == ONS_METHOD_AUTO ? NULL : ons_method_name(step->method), "reads",
             step->reads, "writes", step->writes, "threads", plan ? plan->threads : 0,
-            "blocks_a_row",
-            plan && on_gpu ? (long long)ons_blocks_a_row(plan) : 0LL);
+            "blocks_a_row", plan && on_gpu ? (long long)ons_blocks_a_row(plan) : 0LL);
         if (!one) {
             Py_CLEAR(all);
             break;
