@@ -233,11 +233,12 @@ __global__ void __launch_bounds__(DRAW_THREADS, 4)
         __syncthreads();
     }
     const reference<Real> to(m);
-    /* what the masses are relative to */
+    /* masses are relative to e^anchor * 2^c */
     auto p_of = [&](Real logit) {
-        const double c =
-            (double)arithmetic<Real>::MAGIC + arithmetic<Real>::LIFT - (double)to.exponential.shift;
-        return exp((double)logit - ((double)to.anchor + c * (ONS_LN2_HIGH + ONS_LN2_LOW))) / all;
+        const double c = (double)arithmetic<Real>::MAGIC + arithmetic<Real>::LIFT -
+                         (double)to.exponential.shift,
+                     x = (double)logit - (double)to.anchor;
+        return exp((x - c * ONS_LN2_HIGH) - c * ONS_LN2_LOW) / all;
     };
     const int64_t chunk = tile * (DRAW_CHUNKS * WARP) + threadIdx.x;
     Real x[V];
