@@ -131,7 +131,12 @@ static void add_sample(step_list *to, const ons_problem *problem) {
     }
     if (sample->temperature.of_rows && !ons_sample_knows_no_d(sample, N))
         add_plain(to, "the factor of each row's logits", 0, 0);
-    add(to, "the first tokens of each row, by softmax_topk", ons_topk_reads(to->plan), 0);
+    const int reads = ons_topk_reads(to->plan);
+    if (ons_sample_ends_listing(sample, to->plan)) {
+        add(to, "the first tokens of each row, by softmax_topk, and the token", reads, 0);
+        return;
+    }
+    add(to, "the first tokens of each row, by softmax_topk", reads, 0);
     add_plain(to, "the token, from these tokens", 0, 0);
     if (!ons_sample_ends_in_list(sample, N, k))
         add_plain(to, "2 or more reads of the rows that need more tokens", 0, 0);

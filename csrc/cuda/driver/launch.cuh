@@ -11,7 +11,8 @@ struct launch_request {
     const ons_problem *problem;
     const ons_plan *plan;
     void *workspace;
-    ons_kernel_facts *facts; /* if not null, filled instead of a launch */
+    ons_kernel_facts *facts;                     /* if not null, filled instead of a launch */
+    const struct sampler_end *sampler = nullptr; /* of a list for a sampler (topk/results.cuh) */
 };
 
 /* Launches the kernels of a family, or describes the last one. */

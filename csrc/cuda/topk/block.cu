@@ -11,6 +11,7 @@
 #include "../team/block.cuh"
 #include "buckets.cuh"
 #include "../team/forms.cuh"
+#include "sample_end.cuh"
 #include "select.cuh"
 #include "signs.cuh"
 #include "tops.cuh"
@@ -174,6 +175,7 @@ __global__ void __launch_bounds__(TOPK_BLOCK_THREADS, BLOCKS_OF<Rows>)
     give_first(listed_entries<Real>{list, count, from.key, key_of(m)}, beside, k,
                [&](uint32_t order, const Entry &one) { results.put(order, one); });
     results.template end<0>();
+    end_if_sample(args, row);
     if (threadIdx.x == 0) put_pair(args, row, total);
 }
 

@@ -9,6 +9,7 @@
 #include "buckets.cuh"
 #include "blocks_of_row.cuh"
 #include "../team/forms.cuh"
+#include "sample_end.cuh"
 #include "select.cuh"
 #include "signs.cuh"
 #include "launch.cuh"
@@ -175,6 +176,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
         give_first(listed_entries<Real>{list, (uint32_t)count, from.key, key_of(total.m)}, beside,
                    k, [&](uint32_t order, const Entry &one) { results.put(order, one); });
         results.template end<0>();
+        end_if_sample(args, row);
         if (threadIdx.x == 0) put_pair(args, row, total);
     }
     arrivals::await_ready();

@@ -53,8 +53,10 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
                                       problem->operation == ONS_OPERATION_route,
                                       side_by_side,
                                       side_by_side && is_aligned(values) && is_aligned(indices),
-                                      ons_route()};
+                                      ons_route(),
+                                      sampler_end()};
     if (arguments.routes) arguments.route = *problem->route;
+    if (request.sampler) arguments.sampler = *request.sampler;
     return body(rows_of<Rows>{rows}, arguments);
 }
 

@@ -13,6 +13,7 @@
 #include "buckets.cuh"
 #include "../team/forms.cuh"
 #include "parts.cuh"
+#include "sample_end.cuh"
 #include "tiles.cuh"
 #include "tops_of_block.cuh"
 
@@ -100,6 +101,7 @@ __device__ __noinline__ void give_row(const topk_arguments<Rows> &args, Key from
         topk_of_row<Rows> results(args, share.row, total);
         give([&](uint32_t order, const Entry &one) { results.put(order, one); });
         results.template end<0>();
+        end_if_sample(args, share.row);
         if (threadIdx.x == 0) put_pair(args, share.row, total);
     }
 }

@@ -2,6 +2,7 @@
 #ifndef ONS_TOPK_RESULTS_CUH
 #define ONS_TOPK_RESULTS_CUH
 
+#include "../../api/sample.h"
 #include "entry.cuh"
 #include "route_weights.cuh"
 #include "scan.cuh"
@@ -13,6 +14,14 @@ struct results_at {
     char *data;
     int64_t pitch, along; /* in bytes */
     ons_dtype dtype;
+};
+
+/* What a kernel does with the list of a row at its end, if the list is for a sampler
+ * (sample_end.cuh). */
+struct sampler_end {
+    bool is_given, finds_p;
+    ons_sample sample;
+    results_at indices, values; /* of the sampler */
 };
 
 /* Arguments of a top-k kernel. */
@@ -28,6 +37,7 @@ struct topk_arguments : Rows::arguments {
     bool side_by_side; /* the results of each row */
     bool at_once;      /* so that 16 bytes of them may be written at once */
     ons_route route;
+    sampler_end sampler;
 
     /* Whether (m, d) of the whole row is needed. */
     __device__ bool needs_pair() const { return !routes || ons_route_needs_pair(&route); }

@@ -1,8 +1,11 @@
 /* topk/sample.cu - the sampler of a language model and its filters (api/sample.h). softmax_topk
  * lists the first tokens of each row with their probabilities (plan/gpu_topk.c). Then a warp takes
- * a row: it finds where the filters end, and draws. If they do not end in the list, the row goes on
- * to sample_team.cu. For filtered_softmax, another kernel writes the kept tokens of each list. */
+ * a row: it finds where the filters end, and draws (sample_end.cuh). It does so in the kernel that
+ * lists the tokens, or in a kernel of its own. If the filters do not end in the list, the row goes
+ * on to sample_team.cu. For filtered_softmax, another kernel writes the kept tokens of each
+ * list. */
 #include "../kernel/parts_of_rows.cuh"
+#include "sample_end.cuh"
 #include "sample_team.cuh"
 
 constexpr int WRITE_THREADS = 256, WRITTEN_A_BLOCK = 8192; /* tokens */
@@ -18,137 +21,27 @@ __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
     });
 }
 
-/* The probabilities of a row's listed tokens, relative to the largest. A warp must call it. */
-template <typename Rows, typename Real = typename Rows::Real>
-__device__ inline void find_probabilities(const topk_arguments<Rows> &args,
-                                          const token_lists<Real> &lists, double temperature,
-                                          int64_t row) {
-    const int64_t begin = row * lists.length;
-    auto logit = [&](int i) {
-        Real x[1] = {element_of(args, row, lists.index[begin + i])};
-        scale_all(x, ons_sample_scale(temperature));
-        return (double)x[0];
-    };
-    const double m = logit(0);
-    for (int i = threadIdx.x % WARP; i < lists.length; i += WARP)
-        lists.p[begin + i] = (Real)exp(logit(i) - m);
-    __syncwarp();
-}
-
-/* What the filters keep of a list. */
-struct kept_of_list {
-    int tokens; /* 0: the row is not valid */
-    mass_type mass;
-    bool ends; /* false: the filters end after the list */
-};
-
-/* A row's list. The lanes of a warp share it. */
-template <typename Real>
-class token_list {
-   public:
-    __device__ token_list(const token_lists<Real> &lists, int64_t row)
-        : p(lists.p + row * lists.length), length(lists.length), is_last(!lists.goes_on) {}
-
-    __device__ kept_of_list keep(const ons_row_filters &filters, bool joint, int64_t N) const {
-        const bool cuts_mass = filters.top_p < 1, of_k = !joint && filters.top_k < N;
-        if (!filters.in_range || !(p[0] > 0)) return {0, 0, true};
-        bool ends = filters.top_k <= length && (is_last || !ons_filters_are_off(&filters, N));
-        if (!ends && (!(cuts_mass || filters.min_p > 0) || (cuts_mass && of_k)))
-            return {0, 0, false};
-        const int count = (int)min(filters.top_k, (int64_t)length);
-        double enough = arithmetic<double>::infinity();
-        if (cuts_mass) {
-            mass_type all = 0;
-            for (int i = lane; of_k && i < count; i += WARP) all += ons_mass_of((double)p[i]);
-            all = mass_of_warp(all);
-            enough = ons_share_of_mass(filters.top_p, of_k ? (double)all : ONS_WHOLE_MASS,
-                                       sizeof(Real) == sizeof(double));
-        }
-        const double least = filters.min_p * (double)p[0];
-        kept_of_list kept = {0, 0, false};
-        walk(count, [&](int i, Real own, mass_type upto, mass_type before) {
-            const bool keeps =
-                i < count && (i == 0 || ((double)before < enough && (double)own >= least));
-            const unsigned lanes = __ballot_sync(~0u, keeps);
-            if (lanes) {
-                const int last = 31 - __clz((int)lanes);
-                kept.mass = __shfl_sync(~0u, upto, last);
-                kept.tokens = __shfl_sync(~0u, i, last) + 1;
-            }
-            ends |= i < count && !keeps;
-            return keeps;
-        });
-        kept.ends = __any_sync(~0u, ends || (double)kept.mass >= enough);
-        return kept;
-    }
-    /* The place in the list at which the running mass passes `at`. */
-    __device__ int token_at(const kept_of_list &kept, mass_type at) const {
-        int token = 0;
-        walk(kept.tokens, [&](int i, Real, mass_type upto, mass_type) {
-            const unsigned passed = __ballot_sync(~0u, upto > at);
-            if (passed) token = __shfl_sync(~0u, i, __ffs((int)passed) - 1);
-            return !passed;
-        });
-        return token;
-    }
-    __device__ double sum(int tokens) const {
-        double mine = 0;
-        for (int i = lane; i < tokens; i += WARP) mine += (double)p[i];
-        return sum_over_lanes<WARP>(mine);
-    }
-
-    const Real *const p;
-
-   private:
-    /* visit(i, p, the mass up to this token, and before it) until it returns false in a lane */
-    template <typename Visit>
-    __device__ void walk(int count, Visit visit) const {
-        mass_type before = 0;
-        for (int begin = 0; begin < count; begin += WARP) {
-            const int i = begin + lane;
-            const Real own = i < count ? p[i] : 0;
-            const mass_type mass = ons_mass_of((double)own),
-                            upto = before + sum_up_to_lane<WARP>(mass, lane);
-            if (!__all_sync(~0u, visit(i, own, upto, upto - mass))) return;
-            before = __shfl_sync(~0u, upto, WARP - 1);
-        }
-    }
-
-    const int lane = threadIdx.x % WARP, length;
-    const bool is_last; /* no row goes on */
-};
-
 template <typename Rows>
 __global__ void __launch_bounds__(WARP_ROW_THREADS)
     sample_kernel(const __grid_constant__ topk_arguments<Rows> args,
                   const __grid_constant__ ons_sample sample,
                   const __grid_constant__ token_lists<typename Rows::Real> lists) {
+    using Real = typename Rows::Real;
+    extern __shared__ __align__(16) unsigned char shared[];
     await_earlier_work(true);
     clear_teams(lists);
     const int64_t row = (int64_t)blockIdx.x * (WARP_ROW_THREADS / WARP) + warp_of_block();
     if (row >= args.rows) return;
-    if (lists.finds_p)
-        find_probabilities(args, lists, ons_row_real_of(&sample.temperature, row), row);
-    const ons_row_filters filters = ons_filters_of(&sample, row, args.N);
-    const token_list<typename Rows::Real> list(lists, row);
-    const kept_of_list kept = list.keep(filters, sample.joint, args.N);
+    Real *const p = (Real *)shared + warp_of_block() * lists.length;
+    const kept_of_list kept =
+        draw_from_list(args, sample, lists, row, p, args.indices, args.values);
     const bool writes = threadIdx.x % WARP == 0;
     if (writes && lists.goes_on) lists.goes_on[row] = !kept.ends;
-    if (!sample.draws) {
-        const double sum = list.sum(kept.tokens);
-        if (writes) {
-            lists.kept[row] = kept.ends ? kept.tokens : -1;
-            lists.sums[row] = sum;
-        }
-    } else if (kept.ends) {
-        ons_drawn_token drawn = {-1, 0, 0};
-        if (kept.tokens > 0) {
-            const int token =
-                list.token_at(kept, ons_mass_below(ons_random_of_row(&sample, row), kept.mass));
-            drawn = ons_drawn_of(lists.index[row * lists.length + token], (double)list.p[token],
-                                 kept.mass);
-        }
-        if (writes) write_drawn(args, sample, row, drawn);
+    if (sample.draws) return;
+    const double sum = token_list<Real>(p, lists).sum(kept.tokens);
+    if (writes) {
+        lists.kept[row] = kept.ends ? kept.tokens : -1;
+        lists.sums[row] = sum;
     }
 }
 
@@ -200,6 +93,8 @@ static ons_status launch_on_lists(const launch_request &request, const ons_sampl
                                   const token_lists<Real> &lists) {
     const int64_t rows = request.plan->rows;
     constexpr int ROWS = WARP_ROW_THREADS / WARP;
+    launch_shape shape = {(rows + ROWS - 1) / ROWS, WARP_ROW_THREADS};
+    shape.shared_bytes = ROWS * lists.length * (int)sizeof(Real);
     /* the rows as they are, without the scale of the lists */
     ons_plan plan = *request.plan;
     plan.loader =
@@ -209,8 +104,7 @@ static ons_status launch_on_lists(const launch_request &request, const ons_sampl
         with_general_topk_rows(request, 1, [&](auto of_rows, const auto &arguments) {
             using Rows = typename decltype(of_rows)::Rows;
             if constexpr (std::is_same_v<typename Rows::Real, Real>)
-                return launch(request, {(rows + ROWS - 1) / ROWS, WARP_ROW_THREADS},
-                              sample_kernel<Rows>, arguments, sample, lists);
+                return launch(request, shape, sample_kernel<Rows>, arguments, sample, lists);
             return ONS_E_OPERAND;
         });
     if (status == ONS_OK && !sample.draws)
@@ -254,8 +148,16 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
     list.log = false;
     place_rows(&list, ONS_Y, from + space.p, plan->compute, k);
     place_rows(&list, ONS_INDICES, from + space.index, ONS_INT32, k);
-    status = topk({&list, plan, request.workspace, request.facts});
-    if (status != ONS_OK || request.facts) return status;
+    const ons_problem &own = *request.problem;
+    const auto results = [&](ons_role role) -> results_at {
+        const ons_operand &operand = own.operand[role];
+        return {operand.data, own.dims == 1 ? 0 : operand.stride[0], 0, operand.dtype};
+    };
+    const sampler_end end = {true, ons_sample_knows_no_d(&sample, plan->N), sample,
+                             results(ONS_INDICES), results(ONS_Y)};
+    const bool at_once = ons_sample_ends_listing(&sample, plan);
+    status = topk({&list, plan, request.workspace, request.facts, at_once ? &end : nullptr});
+    if (status != ONS_OK || request.facts || at_once) return status;
     const bool ends = ons_sample_ends_in_list(&sample, plan->N, k);
     auto launch_on = [&](auto real) {
         using Real = decltype(real);

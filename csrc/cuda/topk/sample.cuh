@@ -13,18 +13,25 @@ __device__ inline mass_type mass_of_warp(mass_type mine) {
     for (int apart = WARP / 2; apart > 0; apart /= 2) mine += __shfl_xor_sync(~0u, mine, apart);
     return mine;
 }
+/* Writes the results of a row. They are the results of `args`, if these are not a list. */
 template <typename Rows>
 __device__ inline void write_drawn(const topk_arguments<Rows> &args, const ons_sample &sample,
-                                   int64_t row, const ons_drawn_token &drawn) {
-    char *const index = results_of(args, args.indices, ONS_INDICES, row);
-    if (args.indices.dtype == ONS_INT64)
+                                   int64_t row, const ons_drawn_token &drawn,
+                                   const results_at &indices, const results_at &values) {
+    char *const index = results_of(args, indices, ONS_INDICES, row);
+    if (indices.dtype == ONS_INT64)
         *(int64_t *)index = drawn.index;
     else
         *(int32_t *)index = (int32_t)drawn.index;
     if (sample.valid) sample.valid[row] = drawn.index >= 0;
     if (sample.logprob != ONS_NO_LOGPROB)
-        write_as(results_of(args, args.values, ONS_Y, row), args.values.dtype,
+        write_as(results_of(args, values, ONS_Y, row), values.dtype,
                  ons_drawn_logprob(&sample, &drawn));
+}
+template <typename Rows>
+__device__ inline void write_drawn(const topk_arguments<Rows> &args, const ons_sample &sample,
+                                   int64_t row, const ons_drawn_token &drawn) {
+    write_drawn(args, sample, row, drawn, args.indices, args.values);
 }
 
 /* sample_all.cu: samples rows without filters. */

@@ -4,6 +4,7 @@
 #define ONS_SAMPLE_LIST_H
 
 #include "../../api/sample.h"
+#include "../cuda.h"
 
 /* The most tokens that a GPU lists. */
 #define ONS_SAMPLE_LIST 1024
@@ -35,6 +36,15 @@ ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
     const bool needs_all_k = top_k >= 1 && top_k < N && !sample->joint &&
                              (sample->top_p.of_rows || sample->top_p.number < 1);
     return ons_sample_cuts_mass(sample) && !needs_all_k ? first : 1;
+}
+
+/* Whether the kernel that lists the tokens also draws. It does if a block or a cluster has a row
+ * without gaps. */
+static inline bool ons_sample_ends_listing(const ons_sample *sample, const ons_plan *plan) {
+    return sample->draws && ons_sample_ends_in_list(sample, plan->N, plan->k) &&
+           plan->loader == ONS_CONTIGUOUS &&
+           (plan->family == ONS_FAMILY_topk_block || plan->family == ONS_FAMILY_topk_cluster ||
+            plan->family == ONS_FAMILY_topk_online);
 }
 
 /* Whether the list of a row has all that the draw needs. Then d of the row is not found, so the
