@@ -174,7 +174,7 @@ def plan(
     array_or_shape : array, or tuple of ints
         An array as `softmax` takes it, or the shape of a C-ordered array. A torch tensor on meta and a fake
         tensor work too, since a plan needs no values. If `device` is given, or if the fake tensor is on a
-        GPU, only its shape and type count.
+        GPU, only the shape and the type of the array count.
     axis, method, num_threads
         As `softmax` takes them. num_threads has no effect for a GPU.
     dtype : dtype, optional
@@ -208,9 +208,9 @@ def plan(
     Raises
     ------
     ValueError, TypeError, AxisError
-        As `softmax`. Also for an int or a list of ints in place of a shape, for an unknown device or
-        operation, for a device that the array is not on, for more than 2^48 elements, for a k or another
-        argument that the operation refuses, and for an argument that is missing.
+        As `softmax`. Also in these cases: the shape is an int or a list of ints, the device or the operation
+        is unknown, the array is not on the device, the array has more than 2^48 elements, the operation
+        refuses k or another argument, or an argument is missing.
     """
     _refuse_lengths(array_or_shape)
     place = _device(device)

@@ -195,7 +195,7 @@ def cross_entropy(
 
     Names and meaning are as in torch.nn.functional.cross_entropy with class indices. But the classes lie
     along `axis`, the last one by default, and z_loss is not in torch. The logits are read once, or twice with
-    label_smoothing. No array of that size is written.
+    label_smoothing. No array as large as the logits is written.
 
     torch's and JAX's gradients flow to the logits. torch has second derivatives too. A JAX tracer goes to
     onsoftmax.jax.cross_entropy.
@@ -220,8 +220,8 @@ def cross_entropy(
     weight : array of N numbers, optional
         The weight of each class. No gradient flows to it.
     reduction : "mean", "sum" or "none"
-        "mean" divides the sum of the losses by the sum of the targets' weights, or by the number of rows
-        that count.
+        "mean" divides the sum of the losses by the number of rows that count. With `weight`, it divides by
+        the sum of the weights of the targets of these rows.
     return_lse : bool
         Whether to return (loss, lse), with the logsumexp of each row, also of ignored rows. No gradient flows
         through lse.

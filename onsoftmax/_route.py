@@ -161,8 +161,8 @@ def route(
     Route
         The named tuple (weights, indices), with k elements along axis. The expert with the largest score, or
         with a bias the largest score + bias, comes first. If two experts are equal, the lower index comes
-        first. The same holds for two groups. NaN is the largest. Weights are float32, or float64 for float64
-        logits.
+        first. The same holds for two groups. NaN counts as the largest number.
+        Weights are float32, or float64 for float64 logits.
 
     Raises
     ------

@@ -223,9 +223,10 @@ def filtered_softmax(
 ) -> Any:
     """The probabilities by which sample draws: the softmax of the tokens that the filters keep.
 
-    Speculative decoding compares them for two models. A test of a sampler counts its draws beside them.
+    Speculative decoding compares the probabilities of two models. A test of a sampler compares its draws with
+    the probabilities.
 
-    The filters are those of sample, with the same meaning. All other tokens have the probability 0.
+    The filters are the filters of sample, with the same meaning. All other tokens have the probability 0.
 
     Parameters
     ----------
@@ -239,9 +240,9 @@ def filtered_softmax(
     Returns
     -------
     array of the shape of logits
-        float32, or float64 for float64 logits. The probabilities of a row add up to 1. A row has NaN alone if
-        its largest logit is not finite, a logit is NaN, or its numbers are out of range. A gradient flows to
-        the logits. For it, the kept tokens are constant.
+        float32, or float64 for float64 logits. The probabilities of a row add up to 1. All results of
+        a row are NaN if its largest logit is not finite, a logit is NaN, or its numbers are out of range. A
+        gradient flows to the logits. For it, the kept tokens are constant.
 
     Raises
     ------

@@ -1,4 +1,5 @@
-"""The command line: `onsoftmax` shows what the library does. Its commands explain, plan, measure and do it.
+"""The command line: `onsoftmax` shows what the library does. Its commands explain, plan, measure and
+apply softmax.
 
 The exit code is 0 after success. It is 2 for a request that cannot be carried out: one line on stderr says
 why. After an interruption it is 128 + the signal's number.

@@ -129,8 +129,8 @@ def logsumexp(
 
     The result has local's shape without `axis`, and is the same on all ranks. For a DTensor it is replicated
     over the dimensions of the mesh that cut the rows. Its gradient must be the same on all ranks too: the
-    gradient of the whole loss. The backward step exchanges nothing. The second backward step does. All else
-    is as in `softmax`.
+    gradient of the whole loss. The backward step exchanges nothing. The second backward step exchanges sums.
+    All else is as in `softmax`.
     """
     return _run(_call, "logsumexp", local, group, axis, method)
 
@@ -190,8 +190,9 @@ def cross_entropy(
     -----
     A rank must know the lengths of all parts to find its classes. So the ranks compare the lengths too (see
     `softmax`). If only some ranks change their lengths, the other ranks do not know of it. All ranks then
-    raise RuntimeError within the group's timeout. A call in between, with rows of another shape, makes all
-    ranks compare again. DTensors need no such call, since they know the length of the whole rows.
+    raise RuntimeError within the group's timeout. To avoid this, first make a call with rows of
+    another shape on all ranks. Then all ranks compare again. With DTensors you need not do so, since they
+    know the length of the whole rows.
     """
     return _run(
         _losses.cross_entropy,

@@ -642,9 +642,9 @@ def sample(
     Notes
     -----
     No gradient flows. JAX differentiates a program as if the indices were constant. vmap turns all mapped
-    calls into one call. Each mapped call gives what it gives alone. So mapped calls that share a seed and an
-    offset have the same random numbers: map the seed or the offset too. The same holds for the devices of
-    jax.shard_map.
+    calls into one call. Each mapped call gives the tokens that it would give as a separate call. So
+    mapped calls that share a seed and an offset have the same random numbers: map the seed or the offset
+    too. The same holds for the devices of jax.shard_map.
     """
     found = samplers.sample(
         logits,
