@@ -37,6 +37,12 @@ ONS_CONSTANT int ons_gradient_warps(bool is_16_bit, bool more) {
                      : (more ? CLUSTER_WARPS / 2 : CLUSTER_WARPS);
 }
 
+/* Whether a block or a cluster has a row, in a family of softmax_topk. */
+ONS_CONSTANT bool ons_topk_by_blocks(int family) {
+    return family == ONS_FAMILY_topk_block || family == ONS_FAMILY_topk_cluster ||
+           family == ONS_FAMILY_topk_online;
+}
+
 /* Shared memory of a block of cluster_smem.cu, in a cluster of `blocks`: held tiles and slots for
  * each warp, the states of the warps and of the cluster's blocks twice, and SMEM_BESIDES for what
  * the kernel declares itself. */

@@ -132,7 +132,7 @@ static void add_sample(step_list *to, const ons_problem *problem) {
     if (sample->temperature.of_rows && !ons_sample_knows_no_d(sample, N))
         add_plain(to, "the factor of each row's logits", 0, 0);
     const int reads = ons_topk_reads(to->plan);
-    if (ons_sample_ends_listing(sample, to->plan)) {
+    if (ons_sample_ends_listing(sample, to->plan, ons_topk_by_blocks(to->plan->family))) {
         add(to, "the first tokens of each row, by softmax_topk, and the token", reads, 0);
         return;
     }

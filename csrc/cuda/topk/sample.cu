@@ -28,16 +28,23 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
                   const __grid_constant__ token_lists<typename Rows::Real> lists) {
     using Real = typename Rows::Real;
     extern __shared__ __align__(16) unsigned char shared[];
+    const int64_t row = (int64_t)blockIdx.x * (WARP_ROW_THREADS / WARP) + warp_of_block();
+    /* softmax_topk has begun, so the parameters are ready */
+    const draw_of_row draw = draw_of(sample, min(row, args.rows - 1), args.N);
     await_earlier_work(true);
     clear_teams(lists);
-    const int64_t row = (int64_t)blockIdx.x * (WARP_ROW_THREADS / WARP) + warp_of_block();
     if (row >= args.rows) return;
     Real *const p = (Real *)shared + warp_of_block() * lists.length;
+    take_probabilities(args, lists, row, draw.filters.temperature, (int)threadIdx.x % WARP, WARP,
+                       p);
+    __syncwarp();
     const kept_of_list kept =
-        draw_from_list(args, sample, lists, row, p, args.indices, args.values);
+        draw_from_list(args, sample, lists, row, draw, p, args.indices, args.values);
     const bool writes = threadIdx.x % WARP == 0;
     if (writes && lists.goes_on) lists.goes_on[row] = !kept.ends;
     if (sample.draws) return;
+    for (int i = threadIdx.x % WARP; lists.finds_p && i < kept.tokens; i += WARP)
+        lists.p[row * lists.length + i] = p[i];
     const double sum = token_list<Real>(p, lists).sum(kept.tokens);
     if (writes) {
         lists.kept[row] = kept.ends ? kept.tokens : -1;
@@ -155,7 +162,7 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
     };
     const sampler_end end = {true, ons_sample_knows_no_d(&sample, plan->N), sample,
                              results(ONS_INDICES), results(ONS_Y)};
-    const bool at_once = ons_sample_ends_listing(&sample, plan);
+    const bool at_once = ons_sample_ends_listing(&sample, plan, ons_topk_by_blocks(plan->family));
     status = topk({&list, plan, request.workspace, request.facts, at_once ? &end : nullptr});
     if (status != ONS_OK || request.facts || at_once) return status;
     const bool ends = ons_sample_ends_in_list(&sample, plan->N, k);

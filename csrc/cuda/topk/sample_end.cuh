@@ -5,24 +5,32 @@
 
 #include "sample.cuh"
 
-/* The probabilities of a row's listed tokens. With finds_p they are relative to the largest, and
- * written to the list. A warp must call it. `scale` is 1 over the temperature. */
+/* The parameters of a row, and its random number. */
+struct draw_of_row {
+    ons_row_filters filters;
+    uint64_t random;
+};
+
+__device__ inline draw_of_row draw_of(const ons_sample &sample, int64_t row, int64_t N) {
+    return {ons_filters_of(&sample, row, N), ons_random_of_row(&sample, row)};
+}
+
+/* Puts the probabilities of a row's listed tokens into shared memory. With finds_p they are
+ * relative to the largest. `step` threads with the numbers `own` from 0 on share the work. */
 template <typename Rows, typename Real = typename Rows::Real>
 __device__ inline void take_probabilities(const topk_arguments<Rows> &args,
-                                          const token_lists<Real> &lists, int64_t row, double scale,
-                                          Real *p) {
+                                          const token_lists<Real> &lists, int64_t row,
+                                          double temperature, int own, int step, Real *p) {
     const int64_t begin = row * lists.length;
+    const double scale = ons_sample_scale(temperature);
     auto logit = [&](int i) {
         Real x[1] = {element_of(args, row, lists.index[begin + i])};
         if (scale != 1) scale_all(x, scale);
         return (double)x[0];
     };
     const double m = lists.finds_p ? logit(0) : 0;
-    for (int i = threadIdx.x % WARP; i < lists.length; i += WARP) {
-        if (lists.finds_p) lists.p[begin + i] = (Real)exp(logit(i) - m);
-        p[i] = lists.p[begin + i];
-    }
-    __syncwarp();
+    for (int i = own; i < lists.length; i += step)
+        p[i] = lists.finds_p ? (Real)exp(logit(i) - m) : lists.p[begin + i];
 }
 
 /* What the filters keep of a list. */
@@ -108,22 +116,20 @@ class token_list {
     const bool is_last; /* no row goes on */
 };
 
-/* Draws a token if the filters end in the list of a row. A warp must call it. `p` is its shared
- * memory, with room for the list. */
+/* Draws a token if the filters end in the list of a row. A warp must call it. `p` has the
+ * probabilities of the list. */
 template <typename Rows, typename Real = typename Rows::Real>
 __device__ inline kept_of_list draw_from_list(const topk_arguments<Rows> &args,
                                               const ons_sample &sample,
-                                              const token_lists<Real> &lists, int64_t row, Real *p,
+                                              const token_lists<Real> &lists, int64_t row,
+                                              const draw_of_row &draw, const Real *p,
                                               const results_at &indices, const results_at &values) {
-    const ons_row_filters filters = ons_filters_of(&sample, row, args.N);
-    take_probabilities(args, lists, row, ons_sample_scale(filters.temperature), p);
     const token_list<Real> list(p, lists);
-    const kept_of_list kept = list.keep(filters, sample.joint, args.N);
+    const kept_of_list kept = list.keep(draw.filters, sample.joint, args.N);
     if (!sample.draws || !kept.ends) return kept;
     ons_drawn_token drawn = {-1, 0, 0};
     if (kept.tokens > 0) {
-        const int token =
-            list.token_at(kept, ons_mass_below(ons_random_of_row(&sample, row), kept.mass));
+        const int token = list.token_at(kept, ons_mass_below(draw.random, kept.mass));
         drawn = ons_drawn_of(lists.index[row * lists.length + token], (double)p[token], kept.mass);
     }
     if (threadIdx.x % WARP == 0) write_drawn(args, sample, row, drawn, indices, values);
@@ -136,12 +142,18 @@ template <typename Rows>
 __device__ __noinline__ void end_sample(const topk_arguments<Rows> &args, int64_t row) {
     using Real = typename Rows::Real;
     extern __shared__ __align__(16) unsigned char shared[];
-    __syncthreads();
-    if (warp_of_block() > 0) return;
+    __shared__ draw_of_row draw;
+    Real *const p = (Real *)shared;
     const sampler_end &end = args.sampler;
     const token_lists<Real> lists = {(Real *)args.values.data, (const uint32_t *)args.indices.data,
                                      args.k, end.finds_p};
-    draw_from_list(args, end.sample, lists, row, (Real *)shared, end.indices, end.values);
+    __syncthreads();
+    take_probabilities(args, lists, row, ons_row_real_of(&end.sample.temperature, row),
+                       (int)threadIdx.x, (int)blockDim.x, p);
+    if (threadIdx.x == blockDim.x - 1) draw = draw_of(end.sample, row, args.N);
+    __syncthreads();
+    if (warp_of_block() == 0)
+        draw_from_list(args, end.sample, lists, row, draw, p, end.indices, end.values);
 }
 template <typename Rows>
 __device__ __forceinline__ void end_if_sample(const topk_arguments<Rows> &args, int64_t row) {

@@ -4,7 +4,6 @@
 #define ONS_SAMPLE_LIST_H
 
 #include "../../api/sample.h"
-#include "../cuda.h"
 
 /* The most tokens that a GPU lists. */
 #define ONS_SAMPLE_LIST 1024
@@ -38,13 +37,12 @@ ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
     return ons_sample_cuts_mass(sample) && !needs_all_k ? first : 1;
 }
 
-/* Whether the kernel that lists the tokens also draws. It does if a block or a cluster has a row
- * without gaps. */
-static inline bool ons_sample_ends_listing(const ons_sample *sample, const ons_plan *plan) {
-    return sample->draws && ons_sample_ends_in_list(sample, plan->N, plan->k) &&
-           plan->loader == ONS_CONTIGUOUS &&
-           (plan->family == ONS_FAMILY_topk_block || plan->family == ONS_FAMILY_topk_cluster ||
-            plan->family == ONS_FAMILY_topk_online);
+/* Whether the kernel that lists the tokens also draws. `by_blocks`: a block or a cluster lists a
+ * row. */
+ONS_INLINE bool ons_sample_ends_listing(const ons_sample *sample, const ons_plan *plan,
+                                        bool by_blocks) {
+    return by_blocks && plan->loader == ONS_CONTIGUOUS && sample->draws &&
+           ons_sample_ends_in_list(sample, plan->N, plan->k);
 }
 
 /* Whether the list of a row has all that the draw needs. Then d of the row is not found, so the
