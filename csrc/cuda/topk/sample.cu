@@ -26,26 +26,23 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     sample_kernel(const __grid_constant__ topk_arguments<Rows> args,
                   const __grid_constant__ ons_sample sample,
                   const __grid_constant__ token_lists<typename Rows::Real> lists) {
-    using Real = typename Rows::Real;
-    extern __shared__ __align__(16) unsigned char shared[];
-    const int64_t row = (int64_t)blockIdx.x * (WARP_ROW_THREADS / WARP) + warp_of_block();
-    /* softmax_topk has begun, so the parameters are ready */
-    const draw_of_row draw = draw_of(sample, min(row, args.rows - 1), args.N);
     await_earlier_work(true);
     clear_teams(lists);
+    const int64_t row = (int64_t)blockIdx.x * (WARP_ROW_THREADS / WARP) + warp_of_block();
     if (row >= args.rows) return;
-    Real *const p = (Real *)shared + warp_of_block() * lists.length;
-    take_probabilities(args, lists, row, draw.filters.temperature, (int)threadIdx.x % WARP, WARP,
-                       p);
-    __syncwarp();
+    const draw_of_row draw = draw_of(sample, row, args.N);
+    auto *const p = lists.p + row * lists.length;
+    if (lists.finds_p) {
+        take_probabilities(args, lists, row, draw.filters.temperature, (int)threadIdx.x % WARP,
+                           WARP, p);
+        __syncwarp();
+    }
     const kept_of_list kept =
         draw_from_list(args, sample, lists, row, draw, p, args.indices, args.values);
     const bool writes = threadIdx.x % WARP == 0;
     if (writes && lists.goes_on) lists.goes_on[row] = !kept.ends;
     if (sample.draws) return;
-    for (int i = threadIdx.x % WARP; lists.finds_p && i < kept.tokens; i += WARP)
-        lists.p[row * lists.length + i] = p[i];
-    const double sum = token_list<Real>(p, lists).sum(kept.tokens);
+    const double sum = token_list<typename Rows::Real>(p, lists).sum(kept.tokens);
     if (writes) {
         lists.kept[row] = kept.ends ? kept.tokens : -1;
         lists.sums[row] = sum;
@@ -100,8 +97,7 @@ static ons_status launch_on_lists(const launch_request &request, const ons_sampl
                                   const token_lists<Real> &lists) {
     const int64_t rows = request.plan->rows;
     constexpr int ROWS = WARP_ROW_THREADS / WARP;
-    launch_shape shape = {(rows + ROWS - 1) / ROWS, WARP_ROW_THREADS};
-    shape.shared_bytes = ROWS * lists.length * (int)sizeof(Real);
+    const launch_shape shape = {(rows + ROWS - 1) / ROWS, WARP_ROW_THREADS};
     /* the rows as they are, without the scale of the lists */
     ons_plan plan = *request.plan;
     plan.loader =

@@ -15,7 +15,7 @@ __device__ inline draw_of_row draw_of(const ons_sample &sample, int64_t row, int
     return {ons_filters_of(&sample, row, N), ons_random_of_row(&sample, row)};
 }
 
-/* Puts the probabilities of a row's listed tokens into shared memory. With finds_p they are
+/* Puts the probabilities of a row's listed tokens into p. With finds_p they are
  * relative to the largest. `step` threads with the numbers `own` from 0 on share the work. */
 template <typename Rows, typename Real = typename Rows::Real>
 __device__ inline void take_probabilities(const topk_arguments<Rows> &args,
@@ -40,7 +40,7 @@ struct kept_of_list {
     bool ends; /* false: the filters end after the list */
 };
 
-/* A row's list, with its probabilities in shared memory. The lanes of a warp share it. */
+/* A row's list, with its probabilities p. The lanes of a warp share it. */
 template <typename Real>
 class token_list {
    public:
