@@ -1,6 +1,6 @@
 /* exponential.h - the constants of e^x that the CPU and CUDA share, in double. n = rint(x *
- * log2(e)), and r = x - n * ln2 with ln2 in two parts. Then e^r is a polynomial: ONS_EXP_TERMS are
- * its terms, highest first, and + r + 1 follows. python benchmarks/fit_exp.py finds them. */
+ * log2(e)), and r = x - n * ln2 with ln2 in two parts. A polynomial gives e^r. ONS_EXP_TERMS has
+ * its terms down to r^2, then r and 1 follow. python benchmarks/fit_exp.py finds them. */
 #ifndef ONS_EXPONENTIAL_H
 #define ONS_EXPONENTIAL_H
 

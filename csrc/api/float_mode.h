@@ -1,7 +1,7 @@
 /* float_mode.h - the floating-point mode of a thread: round to nearest, keep subnormal numbers,
  * trap no exception. All arithmetic of csrc/ needs this mode. A caller's thread may have another
- * one, set by torch.set_flush_denormal, fesetround or a library that was linked with -ffast-math. A
- * new thread begins with the mode of the thread that starts it. */
+ * mode. torch.set_flush_denormal, fesetround, or a library that was linked with -ffast-math can set
+ * it. A new thread begins with the mode of the thread that starts it. */
 #ifndef ONS_FLOAT_MODE_H
 #define ONS_FLOAT_MODE_H
 

@@ -5,11 +5,11 @@
  * The sum is relative to 2^(24 q), where q follows from m, and has four digits: the unit of digit k
  * is 2^(-24 (k + 1)). The digits of a new sum are below 2^24, except the first digit. A merge adds
  * digit to digit and carries nothing. A larger m moves the digits down by whole places, and drops
- * digits that leave the last place. Whether a part's digit is dropped depends only on this part and
- * on the largest m, and the rest is a sum of integers. So the order does not change the bits as
- * long as each digit is below 2^53. That holds for rows of up to 2^29 elements, with any number of
- * parts. (The idea is from J. Demmel and H. D. Nguyen, Parallel reproducible summation, IEEE
- * Transactions on Computers 64(7), 2015.)
+ * digits that leave the last place. Only this part and the largest m decide whether a digit of the
+ * part is dropped. The digits that are kept add up as integers. So the order does not change the
+ * bits as long as each digit is below 2^53. That holds for rows of up to 2^29 elements, with any
+ * number of parts. (The idea is from J. Demmel and H. D. Nguyen, Parallel reproducible summation,
+ * IEEE Transactions on Computers 64(7), 2015.)
  *
  * A row's sum is above 2^-24, and a part loses at most 2^-96. digits.h adds up elements in the same
  * digits, so the place of a cut does not change the bits either. */

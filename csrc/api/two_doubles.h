@@ -1,5 +1,6 @@
 /* two_doubles.h - a number as the unevaluated sum of two doubles, which has about 106 bits: sums,
- * products and e^x. method="exact" decides with it what one double cannot (rounding.h).
+ * products and e^x. If one double cannot decide a result of method="exact", two doubles decide it
+ * (rounding.h).
  *
  * It is a template. Without ONS_TWO it defines ons_two, a pair of doubles, and ons_two_sum and so
  * on. With ONS_TWO(name) it defines the same for pairs of vectors of doubles

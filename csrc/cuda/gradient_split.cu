@@ -2,8 +2,8 @@
  * sum of each part of a row to the workspace. The second adds up the parts of its row and writes
  * its part of the results.
  *
- * Moves 4 reads + 1 write of N; any N. If the sums are the result, or are given, only one of the
- * two runs. */
+ * Moves 4 reads + 1 write of N; any N. If the sums are the result, only the first kernel runs. If
+ * the sums are given, only the second kernel runs. */
 #include "kernel/launch_gradient.cuh"
 #include "kernel/parts_of_rows.cuh"
 

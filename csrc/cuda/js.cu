@@ -1,7 +1,8 @@
 /* js.cu - js_divergence and its gradient, for rows without gaps (op/divergence.h). The blocks of a
- * cluster share both rows. Three walks over the rows need what the walk before has found: the
- * pairs, the terms (statistic/js.cuh), and the gradient. A thread keeps its elements in shared
- * memory in between. If there is not enough room, it reads the others again.
+ * cluster share both rows. The threads walk over the rows three times. The walks find the pairs,
+ * then the terms (statistic/js.cuh), then the gradient. Each walk needs the results of the walk
+ * before. A thread keeps its elements in shared memory in between. If shared memory has no room for
+ * all its elements, the thread reads the other elements again in each walk.
  *
  * Moves 2 reads of N, and with the gradient 1 write more, if shared memory holds the rows. */
 #include "kernel/launch_divergence.cuh"

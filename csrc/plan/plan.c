@@ -1,6 +1,6 @@
 /* plan.c - problem -> plan: the method, the reason for it, what it moves, and the scratch it needs.
  * plan/cpu.c and plan/gpu_choice.c choose the method, plan/gpu_shape.c and plan/gpu_topk.c its
- * shape. They hold all thresholds. */
+ * shape. These files hold the thresholds of the method and its shape. */
 #include "plan.h"
 #include "../api/logprob.h"
 #include "../api/plan_facts.h"

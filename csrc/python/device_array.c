@@ -1,7 +1,7 @@
 /* device_array.c - onsoftmax.DeviceArray: the result for a GPU array of a library that onsoftmax
  * does not know. A JAX array is also made from a DeviceArray. Its memory is allocated, written and
- * freed in the order of one stream, so nothing waits. A consumer of DLPack names a stream, and the
- * memory is freed only after the work on that stream so far.
+ * freed in the order of one stream, so nothing waits. A consumer of DLPack names a stream. The
+ * memory is freed after the work that was on this stream at that time.
  *
  * A library that lends an array by DLPack guarantees its memory as long as we hold the capsule, and
  * knows nothing of our stream. So the result keeps the capsule: whoever reads the result has waited

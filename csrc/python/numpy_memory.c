@@ -1,9 +1,9 @@
 /* numpy_memory.c - memory for large results. It is in huge pages, and is kept for a while for the
- * next result of the same size. Most of the cost of a result in fresh memory is that the system
- * provides and clears its pages (time without out= in benchmarks/results/cpu-*.json). The array
- * owns its memory like any other, with a memory handler of its own (NEP 49). Kept memory is marked
- * as free (MADV_FREE): the system may take it when it needs memory, and its pages are zeros if they
- * are used after that. */
+ * next result of the same size. If a result lies in fresh memory, most of its time goes into the
+ * work of the system, which provides the pages and clears them (time without out= in
+ * benchmarks/results/cpu-*.json). The array owns its memory, as every NumPy array does. It has a
+ * memory handler of its own (NEP 49). Kept memory is marked as free (MADV_FREE): the system may
+ * take it when it needs memory, and its pages are zeros if they are used after that. */
 #define _GNU_SOURCE
 #include "views.h"
 

@@ -1,6 +1,6 @@
-/* overlap.h - the overlapping work of the softmax of whole rows. While a row's exponentials are
- * computed, a row before it is divided, the maximum of a row behind it (a later row) is found, and
- * later memory is fetched. So the core computes while memory moves. */
+/* overlap.h - the overlapping work of the softmax of whole rows. While the code computes a row's
+ * exponentials, it divides an earlier row, finds the maximum of a later row, and fetches memory
+ * that comes after that. So the core computes while memory moves. */
 #ifndef ONS_CPU_KERNEL_OVERLAP_H
 #define ONS_CPU_KERNEL_OVERLAP_H
 

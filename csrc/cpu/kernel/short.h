@@ -1,6 +1,6 @@
-/* short.h - whole rows that fill their lanes at most twice, WIDTH of them at once: a vector has the
- * same element of every row. Rows are transposed for that. Neighbouring rows that lie side by side
- * already have this order. Sums have the order of row.h. */
+/* short.h - short whole rows: at most two elements for each lane of a sum. WIDTH rows are computed
+ * at once. A vector has the same element of each of these rows. Rows are transposed for that.
+ * Neighbouring rows that lie side by side already have this order. Sums have the order of row.h. */
 #ifndef ONS_CPU_KERNEL_SHORT_H
 #define ONS_CPU_KERNEL_SHORT_H
 

@@ -2,9 +2,9 @@
  * elements become candidates (candidates.h).
  *
  * `least` rises when there are too many candidates. It also rises before a part of the row that
- * would bring too many. Then it rises to a bound: the k-th largest of the maxima of subsets of this
- * part, since k elements are not below it. Neighbours are in different subsets, so rising or
- * falling elements give a good bound too. */
+ * would bring too many candidates. Then it rises to a bound: the k-th largest of the maxima of
+ * subsets of this part, since k elements are not below it. Neighbours are in different subsets, so
+ * rising or falling elements give a good bound too. */
 #ifndef ONS_CPU_KERNEL_TOPK_H
 #define ONS_CPU_KERNEL_TOPK_H
 

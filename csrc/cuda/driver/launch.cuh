@@ -1,5 +1,5 @@
-/* launch.cuh - a request to a method, and the launch of its kernel. A request may also ask the
- * driver about the kernel instead. launch_rows.cuh picks the kind of rows. */
+/* launch.cuh - a request to a method, and the launch of its kernel. A request can also ask the
+ * driver about the kernel. Then nothing is launched. launch_rows.cuh picks the kind of rows. */
 #ifndef ONS_LAUNCH_CUH
 #define ONS_LAUNCH_CUH
 

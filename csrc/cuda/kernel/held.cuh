@@ -3,8 +3,8 @@
  *
  * Rows: how elements arrive and leave (launch_rows.cuh).
  *
- * Statistic: what a row adds up. statistic/max_sum.cuh says what each of its functions is for;
- * gradient_sum.cuh and running_pair.cuh are the others. Operations with one statistic share
+ * Statistic: what a row adds up. statistic/max_sum.cuh says what each of its functions is for. The
+ * other statistics are in the other files of statistic/. Operations with one statistic share
  * kernels.
  *
  * Team: who shares a row (team/). Its threads meet twice. First the threads of a near group

@@ -1,6 +1,6 @@
 /* tile.cuh - tiles: a thread's chunks of a row between load and exponential, as they lie in memory
- * or in the arithmetic's type. A tile gives its elements, the largest of them, and a mark for each
- * that `where` allows. */
+ * or in the arithmetic's type. A tile gives its elements and the largest element. It also marks the
+ * elements that `where` allows. */
 #ifndef ONS_TILE_CUH
 #define ONS_TILE_CUH
 

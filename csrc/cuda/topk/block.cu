@@ -1,10 +1,10 @@
 /* topk/block.cu - `fused_block` for softmax_topk. A row stays in the registers of a block. The
  * block takes tops, the largest elements of parts of the row. The k-th largest top bounds the k-th
  * element from below. The parts depend on k. For a small k they are MAX_SUBSETS subsets of lanes,
- * and one warp puts their tops in order. For a larger k a part is the elements of one thread, then
- * one chunk, and at last one element. The block counts these tops in ranges. If too many elements
- * reach the bound, bound_by_counting (select.cuh) finds a better bound. The block lists the
- * elements that reach the bound in shared memory and puts them in order.
+ * and one warp puts their tops in order. For a larger k a part is all elements of one thread. For a
+ * still larger k it is one chunk, and for the largest k one element. The block counts these tops in
+ * ranges. If too many elements reach the bound, bound_by_counting (select.cuh) finds a better
+ * bound. The block lists the elements that reach the bound in shared memory and puts them in order.
  *
  * Moves 1 read of N. Stops at TOPK_BLOCK_THREADS threads of TOPK_CHUNKS chunks. */
 #include "launch.cuh"

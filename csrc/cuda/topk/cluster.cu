@@ -1,9 +1,9 @@
 /* topk/cluster.cu - `cluster` for softmax_topk. A row stays in the registers of the blocks of a
  * cluster (sm_90 and later). Each warp sends every block its (m, d) and the largest elements of its
- * quarters. The k-th largest of these bounds the k-th element from below. If k is too large for
- * that, each block takes an equal share of k, and bounds it by its threads' maxima. The first
- * block's shared memory lists the few elements that reach the bound, and the first block puts them
- * in order.
+ * quarters. The k-th largest of these elements bounds the k-th element from below. If k is too
+ * large for that, each block takes an equal share of k, and bounds it by its threads' maxima. The
+ * first block's shared memory lists the few elements that reach the bound, and the first block puts
+ * them in order.
  *
  * Moves 1 read of N. Stops at the largest cluster of TOPK_THREADS threads. */
 #include "buckets.cuh"
