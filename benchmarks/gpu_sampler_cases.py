@@ -30,8 +30,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 WIDE_SPREAD = 0.3  # nearly uniform logits. The nucleus has most of the row
 
 # Most logits are normal numbers times SPREAD. As in a language model, HEAD tokens of each row stand above the
-# others. The logit of the first of these tokens minus POWER ln(r) is the logit of the token of rank r, so the
-# probabilities follow Zipf's law. These tokens have HEAD_SHARE of the mass at temperature 1.
+# others. Let x be the logit of the first of these tokens. Then the token of rank r has the logit
+# x - POWER ln(r). So the probabilities of these tokens follow Zipf's law. They add up to HEAD_SHARE at
+# temperature 1.
 SPREAD = 2
 HEAD, POWER, HEAD_SHARE = 40, 1.5, 0.95
 

@@ -1481,7 +1481,7 @@ def filtered_softmax(
     num_threads: int | None,
     /,
 ) -> Any:
-    """The filtered probabilities for onsoftmax/_sample.py. The arguments are those of sample.
+    """The filtered probabilities for onsoftmax/_sample.py. It takes the arguments of sample.
 
     If an operator must take the arrays, such as tensors that require grad, the result is
     this operator instead.

@@ -92,8 +92,8 @@ class tiles_of_thread {
     const int64_t first, step;
 };
 
-/* Merges what the warps of a row have. The first warp of each block gets the parts of all warps,
- * and merges them for its block. */
+/* Merges the parts of a row's warps. The first warp of each block gets the parts of all warps, and
+ * merges them for its block. */
 struct warps_of_row {
 #if __CUDA_ARCH__ >= 900
     __device__ static int64_t row() { return cluster_index(); }

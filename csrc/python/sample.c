@@ -175,7 +175,7 @@ const char ons_sample_doc[] =
 const char ons_filtered_softmax_doc[] =
     "filtered_softmax($module, logits, axis, temperature, top_k, top_p, min_p, joint, where,\n"
     "                 is_invariant, stream, num_threads, /)\n--\n\n"
-    "The filtered probabilities for onsoftmax/_sample.py. The arguments are those of sample.\n"
+    "The filtered probabilities for onsoftmax/_sample.py. It takes the arguments of sample.\n"
     "\n"
     "If an operator must take the arrays, such as tensors that require grad, the result is\n"
     "this operator instead.";

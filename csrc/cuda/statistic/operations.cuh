@@ -7,8 +7,8 @@
  *   row(state, first, second)        computes the two constants of a row; one of them is NaN if the
  *                                    whole row is
  *   element(kept, first, second)     a result, from what is kept: the exponential or the element.
- *                                    Exponentials are moved to the row's reference by a power of
- *                                    two, by which both constants are multiplied
+ *                                    Both constants are multiplied by a power of two. It moves
+ *                                    the exponentials to the row's reference
  *   plain_row(d), plain_element(kept, row)    the same by the plain formula, for `naive`: from the
  *                                    sum of the exponentials, and from the exponential or the
  *                                    element

@@ -66,8 +66,8 @@ struct keys_of_lane {
         return max(bound, (Key)EXCLUDED);
     }
 
-    /* `bits` marks keys of this lane. Keeps the first `wanted` marked keys of all lanes, in the
-     * order of their places. */
+    /* Each bit of `bits` that is set marks a key of this lane. Keeps the first `wanted` marked keys
+     * of all lanes, in the order of their places. */
     __device__ static unsigned first_of(unsigned bits, uint32_t wanted) {
         unsigned kept = 0;
         uint32_t before = 0;

@@ -97,7 +97,7 @@ struct amounts_of_ranges {
     }
 };
 
-/* Two sets of ranges: those of logits, and those of keys. */
+/* The ranges of logits, or the ranges of keys. */
 __device__ inline amounts_of_ranges &ranges_of_block_team(bool of_keys) {
     __shared__ amounts_of_ranges ranges[2];
     return ranges[of_keys];

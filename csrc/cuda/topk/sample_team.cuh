@@ -121,7 +121,7 @@ __device__ inline amount &over_block(const amount &mine) {
     return all;
 }
 
-/* Adds a block's amount to those of its team. */
+/* Adds a block's amount to the sum of its team. */
 template <typename Real>
 __device__ inline void send(const amount &of_block, team_message<Real> &message) {
     if (threadIdx.x != 0) return;
