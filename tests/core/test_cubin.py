@@ -97,6 +97,25 @@ def test_every_kernel_keeps_to_its_budget(built):
     assert not beyond, "\n".join(beyond)
 
 
+def test_declared_shared_memory_leaves_room_for_dynamic(built):
+    """A launch asks for more than 48 KiB of shared memory if it takes more than 40 dynamically
+    (FREE_SHARED_BYTES). So a kernel declares 8 at most, or it takes none dynamically."""
+    without_dynamic = {
+        "digits_kernel",
+        "fused_block_of_columns_kernel",
+        "grid_kernel",
+        "logprob_kernel",
+        "naive_kernel",
+        "online_kernel",
+        "safe_kernel",
+        "sample_all_kernel",
+        "sample_team_kernel",
+        "split_statistics_kernel",
+    }
+    large = {f.kernel: f.shared for f in built if f.shared > 8 << 10}
+    assert large.keys() <= without_dynamic, large
+
+
 def test_a_kernel_goes_by_its_name_alone():
     for name in (
         "naive_kernel(float*, int const*)",

@@ -32,6 +32,7 @@ class Function(NamedTuple):
     registers: int
     stack: int  # bytes per thread: spills, and arrays that did not fit in registers
     code: int = 0  # bytes of machine code
+    shared: int = 0  # bytes of shared memory that a block declares, with CUDA's own
 
     @property
     def kernel(self):
@@ -81,9 +82,9 @@ def functions(library):
             arch = match[1]
         elif match := re.match(r"\s*Function (.*):$", line):
             name = match[1]
-        elif match := re.match(r"\s*REG:(\d+) STACK:(\d+) .*\bLOCAL:(\d+)", line):
-            stack = int(match[2]) + int(match[3])
-            found.append(Function(arch, name, int(match[1]), stack, code[arch, name]))
+        elif match := re.match(r"\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", line):
+            registers, stack, shared, local = map(int, match.groups())
+            found.append(Function(arch, name, registers, stack + local, code[arch, name], shared))
             mangled.append(name)
     names = subprocess.run([demangle], input="\n".join(mangled), capture_output=True, text=True, check=True)
     found = [f._replace(name=name) for f, name in zip(found, names.stdout.splitlines(), strict=True)]

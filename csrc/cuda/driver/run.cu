@@ -41,8 +41,9 @@ static cudaError_t describe(const void *kernel, const launch_shape &shape, ons_k
                                                          shape.threads, shape.shared_bytes);
 }
 
-/* Dynamic shared memory that a kernel has without asking: 48 KiB, less what it may declare. */
-constexpr int FREE_SHARED_BYTES = 46 << 10;
+/* Dynamic shared memory that a kernel has without asking: 48 KiB, less 8 that it may declare
+ * (tests/core/test_cubin.py). A kernel that declares more takes no dynamic shared memory. */
+constexpr int FREE_SHARED_BYTES = 40 << 10;
 
 static cudaError_t allow(const void *kernel, const launch_shape &shape) {
     cudaError_t error = cudaSuccess;
