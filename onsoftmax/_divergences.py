@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from . import _core
+from ._libraries.values import check_number, int_of
 from ._losses import _prepared, _real_type
 from ._types import Reduction, Side
 
@@ -25,8 +25,8 @@ def check_divergence(reduction: str, wrt: str = "p", beta: float | None = None) 
         raise ValueError(f"reduction is {reduction!r}: expected 'none', 'sum' or 'mean'")
     if wrt not in _SIDES:
         raise ValueError(f"wrt is {wrt!r}: expected 'p' or 'q'")
-    if beta is not None and not 0 < beta < 1:
-        raise ValueError(f"beta is {beta!r}: expected a number between 0 and 1")
+    if beta is not None:
+        check_number("beta", beta, "a number between 0 and 1", lambda x: 0 < x < 1)
 
 
 def operation_of(beta: float | None, wrt: str) -> tuple[str, float]:
@@ -64,7 +64,7 @@ def divergence(
         _OPERATIONS.index(operation),
         logits,
         other,
-        operator.index(axis),
+        int_of("axis", axis),
         share,
         scale,
         where,

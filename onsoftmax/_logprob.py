@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from . import _core
+from ._libraries.values import int_of
 from ._losses import _prepared
 from ._topk import TopK
 
@@ -138,7 +138,7 @@ def logprob(
     >>> found.logprob.round(4), float(found.entropy.round(4))
     (array([-3.0952, -4.0952]), 0.4255)
     """
-    if topk and operator.index(topk) < 0:
+    if int_of("topk", topk) < 0:
         raise ValueError(f"topk is {topk}: expected at least 0")
     of_index = _prepared("index", index, ("int64", "int32"))
     found = _core.logprob(logits, of_index, axis, entropy, lse, argmax, rank, False, stream, num_threads)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
@@ -12,6 +11,7 @@ from . import _core
 from ._libraries.jax import traced_operator
 from ._libraries.kinds import dtype_name, library_of
 from ._libraries.torch import operator_for
+from ._libraries.values import check_number, int_of
 from ._types import Reduction
 
 if TYPE_CHECKING:
@@ -39,10 +39,8 @@ def check_kind(name: str, kind: str, of_ints: bool) -> None:
 def check_terms(label_smoothing: float, z_loss: float, reduction: str) -> None:
     if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r}: expected 'none', 'sum' or 'mean'")
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"label_smoothing is {label_smoothing!r}: expected a number from 0 to 1")
-    if not abs(z_loss) < float("inf"):
-        raise ValueError(f"z_loss is {z_loss!r}: expected a finite number")
+    check_number("label_smoothing", label_smoothing, "a number from 0 to 1", lambda x: 0 <= x <= 1)
+    check_number("z_loss", z_loss, "a finite number", lambda x: abs(x) < float("inf"))
 
 
 def _is_proxy(array: Any) -> bool:
@@ -112,8 +110,11 @@ class _Terms:
         num_threads: int | None,
     ) -> None:
         check_terms(label_smoothing, z_loss, reduction)
-        self.axis = operator.index(axis)
-        self.ignore_index = operator.index(ignore_index)
+        self.axis = int_of("axis", axis)
+        self.ignore_index = int_of("ignore_index", ignore_index)
+        check_number(
+            "ignore_index", ignore_index, "an int from -2^63 to 2^63 - 1", lambda i: -(2**63) <= i < 2**63
+        )
         self.label_smoothing, self.z_loss = float(label_smoothing), float(z_loss)
         self.weight, self.reduction = weight, reduction
         self.stream, self.num_threads = stream, num_threads

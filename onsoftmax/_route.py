@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from . import _core
 from ._libraries.kinds import index_dtype_name
+from ._libraries.values import int_of, number_of
 from ._losses import _prepared, _real_type
 from ._types import Score
 
@@ -84,13 +84,13 @@ def routed(
     return _core.route(
         logits,
         k,
-        operator.index(axis),
+        int_of("axis", axis),
         SCORES.index(score),
         bias,
-        operator.index(groups),
-        ALL_GROUPS if top_groups is None else operator.index(top_groups),
+        int_of("groups", groups),
+        ALL_GROUPS if top_groups is None else int_of("top_groups", top_groups),
         renormalize,
-        float(scale),
+        number_of("scale", scale),
         where,
         0 if index_dtype is None else _INDEX_BITS[index_dtype_name(index_dtype)],
         method == "invariant",

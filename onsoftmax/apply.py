@@ -103,7 +103,7 @@ def _check(
     check_type(path, of)
     try:
         plan(shape, axis, method=method)
-        return np.dtype(softmax(np.empty((0,), of), dtype=dtype).dtype)
+        return np.dtype(softmax(np.empty((0,), of), method=method, dtype=dtype).dtype)
     except (TypeError, ValueError) as error:  # AxisError is a ValueError
         raise CommandError(str(error)) from error
 

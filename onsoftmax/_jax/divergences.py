@@ -79,7 +79,7 @@ def _take(
     """The arguments as the calls take them."""
     x, where, scale, call = take_logits(p_logits, axis, num_threads, where, scale)
     other = jax_floating(jnp.asarray(q_logits))
-    check_shape("the other logits", other, x.shape)
+    check_shape("the other array of logits", other, x.shape)
     if other.dtype != x.dtype:
         raise TypeError(
             f"one array of logits has dtype {x.dtype}, the other has {other.dtype}: expected the same dtype"

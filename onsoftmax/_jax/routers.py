@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._libraries.kinds import index_dtype_name
+from .._libraries.values import int_of, number_of
 from .._losses import _prepared
 from .._route import SCORES, check_groups, check_names
 from .arguments import check_shape, refuse, take_logits
@@ -127,13 +128,14 @@ def route(
     x, where, _, call = take_logits(
         logits, axis, num_threads, where, operation="softmax_topk", method=method, k=k
     )
-    k, length, groups = operator.index(k), x.shape[call.axes[0]], operator.index(groups)
-    few = groups if top_groups is None else operator.index(top_groups)
+    k, length, groups = operator.index(k), x.shape[call.axes[0]], int_of("groups", groups)
+    few = groups if top_groups is None else int_of("top_groups", top_groups)
     check_groups(k, length, groups, few)
     if bias is not None:
         bias = jax.lax.stop_gradient(jnp.asarray(_prepared("bias", bias, (call.dtype.name,))))
         check_shape("bias", bias, (length,))
     indices = jax.dtypes.canonicalize_dtype("int64" if index_dtype is None else index_dtype_name(index_dtype))
-    of = Router(call._replace(k=k, scale_by=float(scale)), score, groups, few, bool(renormalize), indices)
+    call = call._replace(k=k, scale_by=number_of("scale", scale))
+    of = Router(call, score, groups, few, bool(renormalize), indices)
     found: tuple[Array, ...] = _routed(of, *aligned(x, where, bias))
     return found

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import operator
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import _core
 from .kinds import gpu_of
 from .pandas import of_pandas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def refused_value(given: Any, expected: str = "an array, a number, or numbers in lists") -> str:
@@ -61,6 +64,32 @@ def plain_int(value: Any) -> int:
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"got {value!r}: expected an int")
     return operator.index(value)
+
+
+def int_of(name: str, value: Any) -> int:
+    """The value of the argument `name` as an int."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}: expected an int") from None
+
+
+def number_of(name: str, value: Any) -> float:
+    """The value of the argument `name` as a float."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}: expected a number") from None
+
+
+def check_number(name: str, value: Any, expected: str, holds: Callable[[Any], Any]) -> None:
+    """TypeError if the value of the argument `name` is no number, ValueError if holds(value) is false."""
+    try:
+        fits = holds(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}: expected {expected}") from None
+    if not fits:
+        raise ValueError(f"{name} is {value!r}: expected {expected}")
 
 
 def plain_axes(axis: Any) -> Any:

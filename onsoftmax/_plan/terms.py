@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from .. import _core
 from .. import _sample_arguments as sample_arguments
 from .._divergences import check_divergence
+from .._libraries.values import int_of
 from .._losses import check_terms
 from .._route import ALL_GROUPS, SCORES, check_names
 from .text import listed
@@ -48,7 +48,7 @@ def _cross_entropy(
 def _logprob(
     name: str, *, entropy: bool = False, argmax: bool = False, rank: bool = False, topk: int = 0
 ) -> Terms:
-    count = operator.index(topk)
+    count = int_of("topk", topk)
     if count < 0:
         raise ValueError(f"topk is {topk}: expected at least 0")
     wanted = {"entropy": bool(entropy), "argmax": bool(argmax), "rank": bool(rank)}
@@ -83,8 +83,8 @@ def _route(
     arguments = {
         "score": score,
         "bias": _is_given(bias),
-        "groups": operator.index(groups),
-        "top_groups": None if top_groups is None else operator.index(top_groups),
+        "groups": int_of("groups", groups),
+        "top_groups": None if top_groups is None else int_of("top_groups", top_groups),
         "renormalize": bool(renormalize),
     }
     core = {**arguments, "score": SCORES.index(score)}
@@ -154,7 +154,7 @@ def facts_of(array_or_shape: Any, axis: Any, operation: str, terms: Terms | None
             f"method is {method!r}: expected 'auto' or 'invariant', since {operation} takes no other"
         )
     try:
-        axis = operator.index(axis)
+        axis = int_of("axis", axis)
     except TypeError:
         raise TypeError(f"axis is {axis!r}: expected an int") from None
     facts = _core.plan(array_or_shape, axis, operation=terms.operation, terms=terms.core, **keywords)

@@ -9,7 +9,7 @@ import torch
 
 from .._libraries.kinds import dtype_name, index_dtype_name
 from .._libraries.torch import refuse_nested
-from .._libraries.values import plain_axes
+from .._libraries.values import int_of, plain_axes
 from .._sample_arguments import number_of
 from .calls import CALLS
 
@@ -98,7 +98,7 @@ def call_loss(
     """Calls the operator of a loss."""
     check_tensor(logits)
     terms |= _shared(stream, num_threads)
-    given = [logits, as_tensor("target", target, logits), operator.index(axis)]
+    given = [logits, as_tensor("target", target, logits), int_of("axis", axis)]
     if weight is not None:
         given.append(as_tensor("weight", weight, logits))
     if name == "cross_entropy_with_grad":  # it has no gradient, and its operator finds out if one is wanted
@@ -111,7 +111,7 @@ def call_logprob(
 ) -> Any:
     """Calls the operator logprob."""
     check_tensor(logits)
-    given = logits, as_tensor("index", index, logits), operator.index(axis)
+    given = logits, as_tensor("index", index, logits), int_of("axis", axis)
     return CALLS["logprob"](*given, **_shared(stream, num_threads), **wanted)
 
 
@@ -162,7 +162,7 @@ def call_divergence(
     check_tensor(x)
     sides = as_tensor("p_logits", p_logits, x), as_tensor("q_logits", q_logits, x)
     tensors, by = _where_and_scale(where, scale, x)
-    given = *sides, operator.index(axis), *tensors
+    given = *sides, int_of("axis", axis), *tensors
     terms |= _shared(stream, num_threads) | by
     if name.endswith("_with_grad"):  # as in call_loss
         return CALLS[name].operator(*given, **terms)
@@ -179,7 +179,7 @@ def call_route(
         for name, each in (("bias", bias), ("where", where))
     ]
     terms |= _shared(stream, num_threads)
-    return CALLS["route"](logits, symbolic_int(k), operator.index(axis), *given, **terms)
+    return CALLS["route"](logits, symbolic_int(k), int_of("axis", axis), *given, **terms)
 
 
 def call_on_tokens(
@@ -204,7 +204,7 @@ def call_on_tokens(
             terms[f"{parameter}_of_all"] = number
     given.append(None if where is None else as_tensor("where", where, logits))
     terms |= _shared(stream, num_threads)
-    return CALLS[name](logits, operator.index(axis), *given, **terms)
+    return CALLS[name](logits, int_of("axis", axis), *given, **terms)
 
 
 def typed(dtype: Any) -> dict[str, torch.dtype]:

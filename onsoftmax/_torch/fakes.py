@@ -266,7 +266,7 @@ def _check_divergence(
     reduction = terms.get("reduction", "none")
     check_divergence(reduction, terms.get("wrt", "p"), terms.get("beta"))
     place = axis_of_rows(axis, p_logits.ndim) % p_logits.ndim
-    _check_shape("the other logits", q_logits, p_logits.shape)
+    _check_shape("the other array of logits", q_logits, p_logits.shape)
     types = [_name_of(x) if x.dtype.is_floating_point else None for x in (p_logits, q_logits)]
     if types[0] != types[1]:
         raise TypeError(
@@ -274,7 +274,7 @@ def _check_divergence(
             "expected the same dtype"
         )
     _check(p_logits, [axis], others)
-    _check_devices(p_logits, **{"the other logits": q_logits, "grad_value": grad})
+    _check_devices(p_logits, **{"the other array of logits": q_logits, "grad_value": grad})
     rows = [*p_logits.shape[:place], *p_logits.shape[place + 1 :]]
     if grad is not None:
         check_kind("grad_value", _name_of(grad), False)

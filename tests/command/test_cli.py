@@ -420,6 +420,7 @@ def test_outputs_that_cannot_be_written(tmp_path, capsys):
         (["--dtype", "bfloat16"], "bfloat16"),
         (["--dtype", "int32"], "dtype is int32"),
         (["--dtype", "float8"], "float8"),
+        (["--method", "exact", "--dtype", "float64"], "method 'exact' takes and gives float32"),
     ],
 )
 def test_arguments_that_softmax_refuses(tmp_path, capsys, arguments, words):

@@ -159,7 +159,7 @@ X = np.ones((2, 3), np.float32)
     [
         (
             ValueError,
-            r"the other logits has shape \(2, 4\): expected \(2, 3\)",
+            r"the other array of logits has shape \(2, 4\): expected \(2, 3\)",
             (X, np.ones((2, 4), np.float32)),
             {},
         ),

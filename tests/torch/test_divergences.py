@@ -200,7 +200,7 @@ def test_errors():
         (RuntimeError, without, lambda: ons.js_divergence(x.detach(), y.detach(), scale=scale)),
         (ValueError, "reduction is 'avg'", lambda: ons.kl_divergence(x, y, reduction="avg")),
         (ValueError, "beta is 0", lambda: ons.js_divergence(x, y, beta=0)),
-        (ValueError, r"the other logits has shape \(5, 50\)", lambda: ons.kl_divergence(x, y[1:])),
+        (ValueError, r"the other array of logits has shape \(5, 50\)", lambda: ons.kl_divergence(x, y[1:])),
         (TypeError, "the other has float64", lambda: ons.js_divergence(x, y.double())),
         (TypeError, "q_logits is of type str", lambda: ons.kl_divergence(x, "a")),
         (TypeError, "expected a mask of bool", lambda: ons.kl_divergence(x, y, where=torch.ones(50))),

@@ -368,7 +368,7 @@ def test_tensors_without_values_are_checked():
             (ValueError, "2 elements of each row", lambda x: ons.logprob(x, x[:, :2].int(), rank=True)),
             (ValueError, "0 elements of each row", lambda x: ons.logprob(x, x[:, :0].int())),
             (TypeError, "expected the indices of elements", lambda x: ons.logprob(x, x[:, 0])),
-            (ValueError, "the other logits has shape", lambda x: ons.kl_divergence(x, x[:, :3])),
+            (ValueError, "the other array of logits has shape", lambda x: ons.kl_divergence(x, x[:, :3])),
             (TypeError, "float32, the other has float64", lambda x: ons.js_divergence(x, x.double())),
             (ValueError, "where has shape", lambda x: ons.js_divergence(x, x, where=x[:, :3] > 0)),
             (ValueError, "wrt is 'x'", lambda x: ons.kl_divergence_with_grad(x, x, wrt="x")),
