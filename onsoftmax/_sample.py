@@ -6,7 +6,10 @@ from __future__ import annotations
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import _core
+from ._libraries.jax import is_cut_to_32_bits, operator_for_words
 from ._losses import _prepared
 from ._sample_arguments import (
     FILTERS,
@@ -28,6 +31,8 @@ def of_rows(name: str, value: Any) -> Any:
     number = number_of(name, value)
     if number is not None:
         return number
+    if name in INTEGERS and is_cut_to_32_bits(value):
+        value = np.asarray(value)
     return _prepared(name, value, ("int64", "int32") if name in INTEGERS else ("float32", "float64"))
 
 
@@ -47,6 +52,8 @@ def sampled(
     """(indices, logprob or None, valid or None). If an operator of torch or JAX must take the arrays, the
     result is this operator instead."""
     check_names(filter_apply_order, method)
+    if found := operator_for_words("sample", logits, *map(parameters.get, INTEGERS)):
+        return found
     logprob = logprob_name(return_logprob)
     temperature, top_k, top_p, min_p, seed, offset = (of_rows(name, parameters[name]) for name in PARAMETERS)
     return _core.sample(
@@ -189,6 +196,8 @@ def filtered(
 ) -> Any:
     """The result of filtered_softmax, or the operator that must take the arrays."""
     check_names(filter_apply_order, method, "filtered_softmax")
+    if found := operator_for_words("filtered_softmax", logits, parameters["top_k"]):
+        return found
     temperature, top_k, top_p, min_p = (of_rows(name, parameters[name]) for name in FILTERS)
     joint, is_invariant = filter_apply_order == "joint", method == "invariant"
     return _core.filtered_softmax(

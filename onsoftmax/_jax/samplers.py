@@ -73,6 +73,8 @@ def _of_all_rows(array: Array | None, shape: tuple[int, ...]) -> Array | None:
 
 def _prepared(name: str, value: Any) -> Any:
     """A number for all rows, or an array that has its final type in JAX or NumPy."""
+    if isinstance(value, jax.Array) and value.dtype == np.uint32 and name in INTEGERS:
+        return value  # int32 would make a large number negative
     value = of_rows(name, value)
     if isinstance(value, (int, float, jax.Array)):
         return value
@@ -88,7 +90,12 @@ def _as_argument(name: str, array: Array, rows: tuple[int, ...], shape: tuple[in
         check_shape(name, array, rows)
     if isinstance(array, np.ndarray) and array.itemsize == 8 and not jax_has_64_bits():
         return jnp.asarray(array.reshape(*shape, 1).view(np.uint32))
-    return jnp.asarray(array).reshape(shape)
+    array = jnp.asarray(array).reshape(shape)
+    if array.dtype != np.uint32:
+        return array
+    if jax_has_64_bits():
+        return array.astype(np.int64)
+    return jnp.stack([array, jnp.zeros_like(array)], axis=-1)  # the words of 64-bit numbers
 
 
 def _taken(

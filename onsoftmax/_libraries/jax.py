@@ -54,6 +54,20 @@ def traced_operator(name: str, *arrays: Any) -> Callable[..., Any] | None:
     return None
 
 
+def is_cut_to_32_bits(array: Any) -> bool:
+    """Whether this is an array of uint32 that JAX would make int32, since it has no 64-bit types."""
+    is_jax = "jax" in sys.modules and isinstance(array, sys.modules["jax"].Array)
+    return is_jax and array.dtype == np.uint32 and not jax_has_64_bits()
+
+
+def operator_for_words(name: str, logits: Any, *parameters: Any) -> Callable[..., Any] | None:
+    """The operator of onsoftmax.jax with this name, if the logits are a JAX array, and JAX would cut a
+    parameter. The core takes signed integers."""
+    if any(map(is_cut_to_32_bits, parameters)) and isinstance(logits, sys.modules["jax"].Array):
+        return operator_of(jax_operator(), name)
+    return None
+
+
 def jax_floating(array: Any) -> Any:
     """The array, or an array of integers or bools as JAX's default float."""
     jax = sys.modules["jax"]

@@ -308,6 +308,23 @@ ARRAYS = {"x": X[0], "w": MASK[0], "g": X[0]} | {
 RESULTS = [((4, 1), "float32"), ((4, 1), "int32"), ((4, 1), "bool")]
 
 
+def test_uint32_is_never_negative():
+    seeds = np.array([2**31, 2**32 - 1, 5, 2**31 - 1], np.uint32)
+    x = np.random.default_rng(5).standard_normal((4, 300)).astype(np.float32)
+    expected = ons.sample(x, seed=seeds)
+    jax_x, jax_seeds = jnp.asarray(x), jnp.asarray(seeds)
+    for found in (
+        ons.sample(jax_x, seed=jax_seeds),
+        ons.sample(x, seed=jax_seeds),
+        jax.jit(lambda x, seed: ons.sample(x, seed=seed))(jax_x, jax_seeds),
+        jax.vmap(lambda x, seed: ons.sample(x, seed=seed))(jax_x[:, None], jax_seeds[:, None]).ravel(),
+    ):
+        assert np.array_equal(found, expected)
+    many = np.uint32(2**32 - 1)  # all tokens
+    everything = ons.filtered_softmax(jax_x, top_k=jnp.asarray(many))
+    assert np.array_equal(everything, ons.filtered_softmax(x, top_k=many))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
