@@ -195,6 +195,21 @@ def test_a_package_that_is_not_built(tmp_path):
     assert says() == "ModuleNotFoundError: No module named 'not_there'"
 
 
+def test_a_folder_of_this_name_is_no_package(tmp_path):
+    """After `pip install -e .`, the folder that has the checkout is such a place."""
+
+    def run(place):
+        how = {"cwd": place, "capture_output": True, "text": True}
+        how["env"] = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH")}
+        return subprocess.run([sys.executable, "-c", "import onsoftmax; onsoftmax.softmax"], **how)
+
+    if run(tmp_path).returncode:
+        pytest.skip("onsoftmax is not installed")
+    (tmp_path / "onsoftmax").mkdir()
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name, version, least", [("setuptools", "65.5.0", 77), ("numpy", "1.26.4", 2)])
 def test_old_packages_without_isolation(tmp_path, name, version, least):
     (tmp_path / f"{name}.py").write_text(f"__version__ = {version!r}")
