@@ -542,17 +542,18 @@ def normalizer(
 ) -> Normalizer[Any]:
     """The running (m, d) of every row of an array: its maximum m, and d = sum(exp(x - m)).
 
-    The array may be a chunk of the rows. It is read once, or twice by exact. If the parts of a row lie in
-    several chunks, processes or devices, each part gives its own (m, d). These merge to the (m, d) of the
-    row. With it each part's softmax can be computed where the part lies.
+    The array may be a chunk of the rows. The call reads it once, or twice if method is exact. If the
+    parts of a row lie in several chunks, processes or devices, each part gives its own (m, d). These
+    merge to the (m, d) of the row. With the (m, d) of the row, the softmax of each part can be
+    computed where the part lies.
 
     Parameters
     ----------
     array, axis, where, scale, stream, num_threads
         As `onsoftmax.softmax` takes them. The Normalizer keeps axis, scale and method for further chunks.
     method : str
-        auto, or invariant for the same bits in any batch, as in softmax, or exact for exact results, rounded
-        once. exact takes float16, bfloat16 and float32.
+        auto, invariant or exact. invariant gives the same bits in any batch, as in softmax. exact gives
+        exact results, rounded once. exact takes float16, bfloat16 and float32.
 
     Returns
     -------

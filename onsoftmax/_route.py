@@ -120,7 +120,8 @@ def route(
     """The k experts of each row of router logits, and their weights.
 
     A layer of a mixture of experts begins with this step. It takes the place of a softmax, a top-k, a gather
-    and a division. A GPU reads the logits once and starts one kernel, if a row has up to 1024 experts.
+    and a division. A GPU reads the logits once and starts one kernel, if a row has up to 1024 experts in up
+    to 32 groups.
 
     Each expert has a score. The k largest scores choose the experts, after `bias` is added to them. The
     weights are the scores without the bias.

@@ -50,8 +50,8 @@ def softmax(
     axis : int, tuple of ints, or None
         The axis or axes that form a row. None means all axes.
     method : str
-        As in `onsoftmax.softmax` if the rows lie in one chunk. If they are cut, 'auto', 'invariant' or
-        'exact'. 'exact' gives the bits of whole rows, and reads a chunk once more while it is in memory.
+        As in `onsoftmax.softmax` if the rows lie in one chunk. If they are cut, it is 'auto', 'invariant'
+        or 'exact'. 'exact' gives the bits of whole rows, and reads a chunk once more while it is in memory.
     dtype : dtype, optional
         The result's type: one of the four.
     where : mask of bool that broadcasts, optional

@@ -88,9 +88,9 @@ def softmax(
     TypeError
         local is not a tensor, or its type is none of the four.
     RuntimeError
-        A rank does not come, or is gone. The error comes within the group's timeout. Its text is from this
-        module or from the group's backend. With NCCL, torch's watchdog then ends the process, unless
-        TORCH_NCCL_ASYNC_ERROR_HANDLING is 0 or 2.
+        A rank does not make the call, or has ended. The error comes within the group's timeout. Its text
+        is from this module or from the group's backend. With NCCL, torch's watchdog then ends the process,
+        unless TORCH_NCCL_ASYNC_ERROR_HANDLING is 0 or 2.
 
     Notes
     -----

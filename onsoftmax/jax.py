@@ -697,8 +697,8 @@ def filtered_softmax(
     Notes
     -----
     The result is differentiable any number of times in reverse mode. The kept tokens are constant. The
-    backward step is onsoftmax.softmax_backward. For this step, JAX keeps the result, and arrays of the
-    temperature and the mask. vmap turns all mapped calls into one call.
+    backward step is onsoftmax.softmax_backward. For this step, JAX keeps the result, the mask, and a
+    number for each row if the temperature is an array. vmap turns all mapped calls into one call.
     """
     return samplers.filtered_softmax(
         logits,
