@@ -18,7 +18,8 @@ static int take_other(divergence_call *call) {
     ons_row_call *rows = &call->rows;
     const ons_dtype dtype = rows->x.dtype;
     call->of_other = ons_take_operand(rows, "the other array of logits", call->other, ONS_GRADIENT);
-    if (!call->of_other || ons_check_shape("the other array of logits", call->of_other, &rows->x) < 0)
+    if (!call->of_other ||
+        ons_check_shape("the other array of logits", call->of_other, &rows->x) < 0)
         return -1;
     if (call->of_other->dtype == dtype) return 0;
     PyErr_Format(PyExc_TypeError,
