@@ -86,7 +86,7 @@ def run(options: argparse.Namespace, machine: dict[str, Any], path: Path | None)
 
 
 def tables(document: dict[str, Any]) -> Iterator[str]:
-    """The tables of all contestants, then tables of auto alone with a column for each setting."""
+    """First the tables of all contestants. Then a table of auto alone, with a column for each setting."""
     yield from report.tables(document)
     groups = dict.fromkeys((case["dtype"], case["temperature"]) for case in document["cases"])
     for dtype, temperature in groups:

@@ -3,13 +3,13 @@ the probabilities by which it draws."""
 
 from __future__ import annotations
 
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core
 from ._libraries.jax import is_cut_to_32_bits, operator_for_words
+from ._libraries.values import int_of
 from ._losses import _prepared
 from ._sample_arguments import (
     FILTERS,
@@ -58,7 +58,7 @@ def sampled(
     temperature, top_k, top_p, min_p, seed, offset = (of_rows(name, parameters[name]) for name in PARAMETERS)
     return _core.sample(
         logits,
-        index(axis),
+        int_of("axis", axis),
         temperature,
         top_k,
         top_p,
@@ -202,7 +202,7 @@ def filtered(
     joint, is_invariant = filter_apply_order == "joint", method == "invariant"
     return _core.filtered_softmax(
         logits,
-        index(axis),
+        int_of("axis", axis),
         temperature,
         top_k,
         top_p,

@@ -173,7 +173,7 @@ def softmax_topk(
         raise TypeError("axis is None: expected one axis")
     if isinstance(k, bool):
         raise TypeError(f"k is {k}: expected an int of at least 1")
-    arrays = array, symbolic_int(k)
+    arrays = array, symbolic_int("k", k)
     values, indices = call(
         "softmax_topk",
         arrays,
@@ -233,7 +233,7 @@ def log_softmax_backward(
 def _terms(ignore_index: int, label_smoothing: float, z_loss: float, reduction: Reduction) -> dict[str, Any]:
     """The keywords of a loss's operator."""
     return {
-        "ignore_index": symbolic_int(ignore_index),
+        "ignore_index": symbolic_int("ignore_index", ignore_index),
         "label_smoothing": label_smoothing,
         "z_loss": z_loss,
         "reduction": reduction,
@@ -315,7 +315,7 @@ def logprob(
     if not (lse or topk or any(wanted.values())):
         return found[0]
     largest = None
-    if topk:
+    if symbolic_int("topk", topk):
         largest = softmax_topk(
             logits, topk, axis, log=True, dtype=found[0].dtype, stream=stream, num_threads=num_threads
         )
@@ -430,7 +430,7 @@ def route(
     """onsoftmax.route by the operator torch.ops.onsoftmax.route."""
     terms: dict[str, Any] = index_typed(index_dtype)
     if top_groups is not None:
-        terms["top_groups"] = symbolic_int(top_groups)
+        terms["top_groups"] = symbolic_int("top_groups", top_groups)
     found = call_route(
         logits,
         k,
@@ -440,7 +440,7 @@ def route(
         stream,
         num_threads,
         score=score,
-        groups=symbolic_int(groups),
+        groups=symbolic_int("groups", groups),
         renormalize=bool(renormalize),
         scale=scale,
         method=method,

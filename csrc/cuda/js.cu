@@ -92,7 +92,7 @@ class tiles_of_thread {
     const int64_t first, step;
 };
 
-/* Merges the parts of a row's warps. The first warp of each block gets the parts of all warps, and
+/* Merges the parts that the warps of a row have. In each block, the first warp gets all parts. It
  * merges them for its block. */
 struct warps_of_row {
 #if __CUDA_ARCH__ >= 900

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ from .. import _core
 from .._libraries import as_numpy
 from .._libraries.jax import check_jax_float64, jax_floating
 from .._libraries.kinds import dtype_name, gpu_of
+from .._libraries.values import int_of
 from .operators import Call
 from .types import aligned
 
@@ -120,7 +120,7 @@ def take_logits(
     if np.ndim(logits) == 0:
         raise ValueError("logits has shape (): expected at least one dimension")
     *arrays, call = take(
-        operation, logits, operator.index(axis), method, None, where, scale, num_threads, k=k
+        operation, logits, int_of("axis", axis), method, None, where, scale, num_threads, k=k
     )
     real = jnp.dtype("float64" if call.given == np.float64 else "float32")
     return *arrays, call._replace(dtype=real)

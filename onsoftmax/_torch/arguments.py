@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,9 +21,9 @@ ONE = 1.0
 _MANY = 2**31
 
 
-def symbolic_int(value: Any) -> int:
-    """An int. In torch.compile a symbolic int stays symbolic: operator.index would fix its value."""
-    return value if isinstance(value, (int, torch.SymInt)) else operator.index(value)
+def symbolic_int(name: str, value: Any) -> int:
+    """The value of the argument `name` as an int. In torch.compile a symbolic int stays symbolic."""
+    return value if isinstance(value, (int, torch.SymInt)) else int_of(name, value)
 
 
 def _axes(axis: Axis, array: torch.Tensor) -> list[int]:
@@ -81,7 +80,7 @@ def _shared(stream: Any, num_threads: int | None) -> dict[str, Any]:
         )
     if num_threads is None:
         return {}
-    threads = symbolic_int(num_threads)
+    threads = symbolic_int("num_threads", num_threads)
     return {"num_threads": threads if threads < _MANY else _MANY}
 
 
@@ -179,7 +178,7 @@ def call_route(
         for name, each in (("bias", bias), ("where", where))
     ]
     terms |= _shared(stream, num_threads)
-    return CALLS["route"](logits, symbolic_int(k), int_of("axis", axis), *given, **terms)
+    return CALLS["route"](logits, symbolic_int("k", k), int_of("axis", axis), *given, **terms)
 
 
 def call_on_tokens(
