@@ -193,7 +193,7 @@ ERRORS: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (ValueError, "where has shape", {"where": np.ones(3, bool)}),
     (TypeError, "where has dtype float64: expected a mask of bool", {"where": np.ones(40)}),
     (IndexError, "axis 3 is out of bounds", {"axis": 3}),
-    (TypeError, "'tuple' object cannot be interpreted as an integer", {"axis": (0, 1)}),
+    (TypeError, r"axis is \(0, 1\): expected an int", {"axis": (0, 1)}),
 ]
 
 
