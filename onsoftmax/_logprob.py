@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from . import _core
-from ._libraries.values import int_of
+from ._libraries.values import check_topk, int_of
 from ._losses import _prepared
 from ._topk import TopK
 
@@ -159,6 +159,7 @@ def logprob(
         return found[0]
     largest = None
     if topk:
+        check_topk(topk, logits, axis)
         dtype = "float64" if str(found[0].dtype).endswith("float64") else "float32"
         largest = _core.softmax_topk(
             logits, topk, axis, log=True, dtype=dtype, stream=stream, num_threads=num_threads

@@ -24,7 +24,7 @@ from ._jax import divergences, logprobs, losses, operators, ranks, routers, samp
 from ._jax.arguments import check_parts, refuse, take
 from ._jax.types import parted
 from ._libraries.jax import jax_floating
-from ._libraries.values import int_of
+from ._libraries.values import check_topk, int_of
 from ._logprob import LogProb
 from ._losses import _Terms
 from ._route import Route
@@ -358,6 +358,7 @@ def logprob(
         return found[0]
     largest = None
     if int_of("topk", topk):
+        check_topk(topk, logits, axis)
         dtype = found[0].dtype.name
         largest = softmax_topk(logits, topk, axis, log=True, dtype=dtype, num_threads=num_threads)
     return LogProb(*found, largest)

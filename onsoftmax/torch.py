@@ -24,6 +24,7 @@ except ImportError as error:
     raise ImportError("onsoftmax.torch needs torch 2.5 or later: pip install torch") from error
 
 from . import _core, _losses
+from ._libraries.values import check_topk
 from ._logprob import LogProb
 from ._route import Route
 from ._sample_arguments import FILTERS, PARAMETERS, logprob_name, wanted
@@ -316,6 +317,7 @@ def logprob(
         return found[0]
     largest = None
     if symbolic_int("topk", topk):
+        check_topk(topk, logits, axis)
         largest = softmax_topk(
             logits, topk, axis, log=True, dtype=found[0].dtype, stream=stream, num_threads=num_threads
         )

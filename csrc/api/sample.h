@@ -76,9 +76,11 @@ ONS_INLINE int64_t ons_row_integer_of(const ons_row_integer *all, int64_t row) {
 
 ONS_INLINE bool ons_is_greedy(double temperature) { return temperature < 1e-30; }
 
-/* The factor of the logits. */
-ONS_INLINE double ons_sample_scale(double temperature) {
-    return temperature == 1 || ons_is_greedy(temperature) ? 1 : 1 / temperature;
+/* The factor of the logits. It is a float32, unless the arithmetic is in double. */
+ONS_INLINE double ons_sample_scale(double temperature, bool in_double) {
+    const double least = 0x1p-149; /* 0 times -inf would be NaN */
+    if (temperature == 1 || ons_is_greedy(temperature)) return 1;
+    return in_double ? 1 / temperature : (double)(float)fmax(1 / temperature, least);
 }
 
 /* The parameters of one row. */
@@ -124,7 +126,8 @@ ONS_INLINE void ons_filtered_softmax_without_filter(ons_problem *problem) {
         !ons_sample_has_no_filter(sample, problem->extent[problem->dims - 1]))
         return;
     problem->operation = ONS_OPERATION_softmax;
-    problem->scale_by = ons_sample_scale(sample->temperature.number);
+    problem->scale_by =
+        ons_sample_scale(sample->temperature.number, problem->operand[ONS_X].dtype == ONS_FLOAT64);
     problem->sample = NULL;
 }
 

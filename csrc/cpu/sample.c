@@ -310,7 +310,9 @@ static void sample_piece(ons_sampling *of, int64_t row, int64_t rows, ons_row_fi
     bool any_without = false;
     for (int64_t i = 0; i < rows; i++) {
         filters[i] = ons_filters_of(of->sample, row + i, N);
-        scale[i] = filters[i].in_range ? ons_sample_scale(filters[i].temperature) : 1;
+        scale[i] = filters[i].in_range
+                       ? ons_sample_scale(filters[i].temperature, of->plan->compute == ONS_FLOAT64)
+                       : 1;
         if (!filters[i].in_range) continue;
         const bool filtered = !ons_filters_are_off(&filters[i], N);
         const int64_t tokens = filtered ? first_list(of, &filters[i]) : 0;

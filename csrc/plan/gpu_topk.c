@@ -15,13 +15,27 @@ enum { PART = 1 << 14, MAX_PARTS = 256 };
 /* Whether kernels that know no scale would need one. */
 static bool has_scale(const ons_sample *sample, int64_t N) {
     return sample && !ons_sample_takes_all(sample, N) && !ons_sample_knows_no_d(sample, N) &&
-           (sample->temperature.of_rows || ons_sample_scale(sample->temperature.number) != 1);
+           (sample->temperature.of_rows || ons_sample_scale(sample->temperature.number, true) != 1);
 }
 
 /* Rows without gaps that need no change, in the arithmetic of their own type. */
 static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *plan) {
     return ons_sample_is_contiguous(problem, plan->compute) && !problem->operand[ONS_SCALE].data &&
            problem->scale_by == 1.0 && !has_scale(problem->sample, plan->N);
+}
+
+/* Whether masked_rows can take the rows: without gaps, float32 or 16-bit, with any scale. The mask
+ * has no gaps either, or it is one byte for a whole row. */
+static bool is_masked_for_topk(const ons_problem *problem, const ons_plan *plan) {
+    const ons_operand *x = &problem->operand[ONS_X], *where = &problem->operand[ONS_WHERE];
+    const int last = problem->dims - 1;
+    const bool no_gaps = problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype);
+    const bool is_by_blocks =
+        plan->family == ONS_FAMILY_topk_block || plan->family == ONS_FAMILY_topk_cluster ||
+        plan->family == ONS_FAMILY_topk_online || plan->family == ONS_FAMILY_topk_split;
+    return is_by_blocks && plan->compute == ONS_FLOAT32 && x->dtype != ONS_FLOAT64 &&
+           problem->reduced_dims == 1 && no_gaps &&
+           (!where->data || (where->stride[last] & ~(int64_t)1) == 0);
 }
 
 /* An entry takes 8 bytes, or 16 for float64, as a pair does. */
@@ -361,6 +375,7 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     }
     const ons_status status = choose(problem, gpu, plan);
     if (exact) plan->method = ONS_METHOD_exact, plan->reason = reason;
+    if (plan->loader == ONS_GENERAL && is_masked_for_topk(problem, plan)) plan->loader = ONS_MASKED;
     const int64_t chunk = 16 / ons_dtype_size(plan->compute);
     if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
     if (sample)

@@ -74,6 +74,13 @@ def int_of(name: str, value: Any) -> int:
         raise TypeError(f"{name} is {value!r}: expected an int") from None
 
 
+def check_topk(topk: int, logits: Any, axis: int) -> None:
+    """Raises ValueError if logprob shall give more elements than a row has."""
+    length = (logits.shape if hasattr(logits, "shape") else np.shape(logits))[axis]
+    if topk > length:
+        raise ValueError(f"topk is {topk}: expected at most {length}, the length of axis {axis}")
+
+
 def number_of(name: str, value: Any) -> float:
     """The value of the argument `name` as a float."""
     try:

@@ -19,7 +19,7 @@ pytestmark = [
     [
         ("", 27, 3025),
         ("OF_ONE_VALUE", 27, 3025),
-        ("WITH_A_MASK", 29, 3275),
+        ("WITH_A_MASK", 29, 3288),
         ("IN_A_CLUSTER", 30, 3375),
     ],
     ids=["block", "one value", "masked", "cluster"],

@@ -244,6 +244,24 @@ def test_excluded_elements_come_last(dtype, N):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape, k", [((9, 3000), 20), ((5, 9001), 30), ((300, 33333), 5), ((2, 700001), 64)])
+def test_gaps_change_no_bits_of_scaled_and_masked_rows(dtype, shape, k):
+    """A kernel that knows that rows have no gaps takes the first array. Another kernel takes the second."""
+    x = rows(shape, dtype)
+    with_gaps = torch.stack([x, x], -1)[..., 0]
+    mask = torch.rand_like(x, dtype=torch.float32) < 0.6
+    rare = torch.arange(shape[1], device="cuda") % 29 == 0
+    scales = torch.rand((shape[0], 1), device="cuda", dtype=torch.float64) + 0.5
+    for scale in (1.0, 0.7, 0.5, -0.7, scales):
+        for where in (None, mask, rare, mask[:, :1]):
+            own = ons.softmax_topk(x, k, where=where, scale=scale, return_normalizer=True)
+            other = ons.softmax_topk(with_gaps, k, where=where, scale=scale, return_normalizer=True)
+            assert torch.equal(own.indices, other.indices), (scale, where)
+            assert torch.equal(own.values, other.values), (scale, where)
+            assert torch.equal(own.normalizer.packed, other.normalizer.packed), (scale, where)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(50, 100), (9, 5000), (4, 200000), (2, 700000)])
 def test_pairs_and_bits(dtype, shape):
     x = rows(shape, dtype)

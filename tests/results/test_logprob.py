@@ -85,7 +85,7 @@ def test_no_rows_and_no_elements():
         ([[0, 1], [1, 0]], {"rank": True}, ValueError, "index has 2 elements of each row: expected one"),
         (np.zeros((2, 0), int), {}, ValueError, "index has 0 elements of each row: expected at least one"),
         ([0, 1], {"topk": -1}, ValueError, "topk is -1"),
-        ([0, 1], {"topk": 9}, ValueError, "k is 9"),
+        ([0, 1], {"topk": 9}, ValueError, "topk is 9: expected at most 5, the length of axis -1"),
         ([0, 1], {"axis": 2}, np.exceptions.AxisError, "axis"),
         ([0, 1], {"stream": 0}, ValueError, "stream is given"),
     ],

@@ -11,7 +11,6 @@
 template <typename X, int K>
 struct masked_tile : tile_of_numbers<X, K> {
     using tile_of_numbers<X, K>::x;
-    static constexpr bool HAS_SMALLEST = false;
 
     X extremes[1];
 
@@ -25,6 +24,13 @@ struct masked_tile : tile_of_numbers<X, K> {
 template <int K>
 struct masked_tile<any_16_bit, K> : converted_tile<K> {
     using converted_tile<K>::converted_tile;
+};
+
+/* The same chunks as they lie in memory, with the bytes of their mask. */
+template <typename X, int K>
+struct unmasked_tile {
+    raw_tile<X, K> packed;
+    unsigned bytes[K];
 };
 
 /* The mask of a row without gaps, or null. */
@@ -90,15 +96,22 @@ class masked_row : public Row {
     __device__ masked_row(const Row &row, const row_address &at, int where_step)
         : Row(row), mask(at, where_step), scale(at.scale) {}
 
+    /* load() in two steps, so that a kernel can read a tile before it needs it. */
     template <int K, int STRIDE>
-    __device__ __forceinline__ masked_tile<X, K> load(int64_t chunk) const {
-        auto packed = Row::template load<K, STRIDE>(chunk);
+    __device__ __forceinline__ unmasked_tile<X, K> read(int64_t chunk) const {
+        unmasked_tile<X, K> tile = {Row::template load<K, STRIDE>(chunk), {}};
+        if (mask.is_given())
+            mask.template read<K, STRIDE, V>(chunk, elements_left(Row::N, chunk * V), tile.bytes);
+        return tile;
+    }
+    template <int K, int STRIDE>
+    __device__ __forceinline__ masked_tile<X, K> finish(unmasked_tile<X, K> unmasked,
+                                                        int64_t chunk) const {
+        auto &packed = unmasked.packed;
         const int left = elements_left(Row::N, chunk * V);
         if (mask.is_given()) {
-            unsigned bytes[K];
-            mask.template read<K, STRIDE, V>(chunk, left, bytes);
 #pragma unroll
-            for (int k = 0; k < K; k++) packed.raw[k].exclude(bytes[k], packed.format);
+            for (int k = 0; k < K; k++) packed.raw[k].exclude(unmasked.bytes[k], packed.format);
         }
         masked_tile<X, K> tile(packed);
         scale_all(tile.x, scale);
@@ -114,6 +127,10 @@ class masked_row : public Row {
             }
         }
         return tile;
+    }
+    template <int K, int STRIDE>
+    __device__ __forceinline__ masked_tile<X, K> load(int64_t chunk) const {
+        return finish<K, STRIDE>(read<K, STRIDE>(chunk), chunk);
     }
 
     /* The result of an excluded element is right already, except in a NaN row. */
@@ -144,6 +161,9 @@ struct masked_rows {
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
                          BLOCKS = IS_16_BIT ? 2 : 1;
     static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
+
+    template <int K>
+    using tile = masked_tile<T, K>;
 
     template <bool CHECK_ROW>
     __device__ __forceinline__ static auto row(const arguments &args, int64_t index) {

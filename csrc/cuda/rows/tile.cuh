@@ -117,6 +117,7 @@ template <typename Real_, int K_>
 struct tile_of_numbers {
     using Real = Real_;
     static constexpr int K = K_, V = CHUNK<Real>;
+    static constexpr bool HAS_SMALLEST = false;
 
     Real x[K * V];
 
@@ -127,34 +128,26 @@ struct tile_of_numbers {
         for (int e = 0; e < n; e++) to[e] = x[first * V + e];
     }
     __device__ static allowed_bits<K * V> allowed() { return ~allowed_bits<K * V>(0); }
-};
-
-/* The same, with a bit for each element that `where` allows. */
-template <typename Real_, int K_>
-struct real_tile : tile_of_numbers<Real_, K_> {
-    using Real = Real_;
-    using tile_of_numbers<Real, K_>::x;
-    static constexpr int K = K_, V = CHUNK<Real>;
-    static constexpr bool HAS_SMALLEST = false;
-
-    allowed_bits<K * V> is_allowed;
-
-    __device__ allowed_bits<K * V> allowed() const { return is_allowed; }
-
+    __device__ tile_of_numbers<Real, 1> chunk(int k) const {
+        tile_of_numbers<Real, 1> one;
+#pragma unroll
+        for (int i = 0; i < V; i++) one.x[i] = x[k * V + i];
+        return one;
+    }
     __device__ Real largest() const {
         Real m = x[0];
 #pragma unroll
         for (int e = 1; e < K * V; e++) m = larger(m, x[e]);
         return m;
     }
+};
 
-    __device__ real_tile<Real, 1> chunk(int k) const {
-        real_tile<Real, 1> one;
-        one.is_allowed = (allowed_bits<V>)(is_allowed >> k * V);
-#pragma unroll
-        for (int i = 0; i < V; i++) one.x[i] = x[k * V + i];
-        return one;
-    }
+/* The same, with a bit for each element that `where` allows. */
+template <typename Real, int K>
+struct real_tile : tile_of_numbers<Real, K> {
+    allowed_bits<K * CHUNK<Real>> is_allowed;
+
+    __device__ auto allowed() const { return is_allowed; }
 };
 
 /* K chunks of 16-bit elements in the arithmetic's type, with the largest and the smallest. */

@@ -163,7 +163,7 @@ class row_blocks {
     __device__ static Around merge_warp(Around mine) {
         mine.from = (uint32_t)count_over_lanes<WARP>((int)mine.from);
         mine.least_from = least_of_warp(mine.least_from);
-        mine.most_below = ~least_of_warp(~mine.most_below);
+        mine.most_below = largest_of_warp(mine.most_below);
         return mine;
     }
 

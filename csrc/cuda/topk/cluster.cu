@@ -65,7 +65,7 @@ __device__ inline Key bound_by_blocks(int64_t N, Key own, int k) {
         const int other_rank = __shfl_sync(~0u, rank_there, i);
         if (__shfl_sync(~0u, key, i) >= key) from_there += other_rank;
     }
-    return ~least_of_warp(from_there >= k ? ~key : ~Key(0));
+    return largest_of_warp(from_there >= k ? key : Key(0));
 }
 
 template <typename Rows>
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 ons_status launch_topk_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const int k = (int)request.problem->k, room = k <= 64 ? 256 : (5 * k / 2 + 67) / 4 * 4;
-    return with_topk_rows(request, room, [&](auto rows, const auto &arguments) {
+    return with_topk_rows<false, true>(request, room, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         using Real = typename Rows::Real;
         launch_shape shape = {1, plan->threads};

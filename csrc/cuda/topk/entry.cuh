@@ -50,6 +50,16 @@ __device__ inline uint32_t least_of_warp(uint32_t key) {
 #endif
 }
 
+/* The largest key of a warp. */
+__device__ inline uint64_t largest_of_warp(uint64_t key) { return ~least_of_warp(~key); }
+__device__ inline uint32_t largest_of_warp(uint32_t key) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(~0u, key);
+#else
+    return ~least_of_warp(~key);
+#endif
+}
+
 /* An entry of zeros is no entry. It comes after all others. */
 template <typename Real>
 struct entry;

@@ -133,10 +133,11 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     /* Takes the tiles up to `last`, and loads each while it takes the tile before. No tile is held
      * between two calls. */
     auto take_until = [&](uint32_t last) {
-        auto take = [&](const Tile &tile, Tile &next) {
+        auto take = [&](const auto &read, auto &next) {
             const uint32_t first = chunk * V;
             chunk += step;
-            if (taken + 1 < last) next = share.load(args, chunk);
+            if (taken + 1 < last) next = share.read(chunk);
+            const Tile tile = share.finish(read, first / V);
             const Real top = tile.largest(), m = larger(so_far.m, top);
             if (m != so_far.m) so_far.raise(m);
             so_far.d.add(sum_exponentials(tile, reference<Real>(m)).value());
@@ -146,9 +147,9 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
                 tops.add(key_of(top), first);
             return ++taken == last;
         };
-        Tile tile = share.load(args, chunk), next;
+        auto read = share.read(chunk), next = read;
 #pragma unroll 1
-        while (!take(tile, next)) tile = next;
+        while (!take(read, next)) read = next;
     };
     auto own = [&] { return own_first() < end ? key_of(so_far.m) : Key(0); };
     auto bound_of_kept = [&] {
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
 
 static ons_status launch_shares(const launch_request &request, bool in_parts) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows<true>(
+    return with_topk_rows<true, true>(
         request, TOPK_QUEUED * plan->threads, [&](auto rows, auto arguments) {
             using Rows = typename decltype(rows)::Rows;
             using Real = typename Rows::Real;

@@ -188,14 +188,14 @@ __device__ __noinline__ void write_lowest(const topk_arguments<Rows> &args, int6
 
 /* ------- Results of a router ------- */
 
-/* Merges one number of each of the LANES lanes of a row, or of each thread of a block (0). */
+/* Merges one number of each of the LANES lanes of a row, or of each thread of a block (0). Whole
+ * warps must call it. */
 template <int LANES, typename X, typename Merge>
 __device__ inline X over_row(X mine, Merge merge) {
     constexpr int TOGETHER = LANES == 0 ? WARP : LANES;
-    const unsigned lanes = lanes_of_row<TOGETHER>();
 #pragma unroll
     for (int apart = TOGETHER / 2; apart > 0; apart /= 2)
-        mine = merge(mine, __shfl_xor_sync(lanes, mine, apart));
+        mine = merge(mine, __shfl_xor_sync(~0u, mine, apart));
     if constexpr (LANES == 0) {
         __shared__ X of_warps[WARP];
         __syncthreads(); /* all have read the numbers of the last call */
@@ -220,17 +220,16 @@ __device__ inline Real largest_in_row(Real mine) {
 }
 
 /* Adds up the weights of a row's experts. The lanes of a warp add up floats in fixed point,
- * relative to a power of two. So the sum does not depend on the number of lanes. */
-template <int LANES, typename Real>
+ * relative to a power of two. So the sum does not depend on the number of lanes. With OF_K the
+ * weights are lifted exponentials. */
+template <int LANES, bool OF_K, typename Real>
 class sum_of_weights {
     static constexpr bool IS_FIXED = LANES > 0 && std::is_same_v<Real, float>;
 
    public:
-    /* `largest` is the largest of this thread's weights. With `of_k` the weights are lifted
-     * exponentials. */
-    __device__ sum_of_weights(bool of_k, Real largest) {
-        if constexpr (IS_FIXED) {
-            if (of_k) return;
+    /* `largest` is the largest of this thread's weights. */
+    __device__ sum_of_weights(Real largest) {
+        if constexpr (IS_FIXED && !OF_K) {
             m = largest_in_row<LANES>(largest);
             const int exponent = (int)(__float_as_uint(m) >> 23);
             unit_exponent = max(1, min(2 * 127 - exponent, 2 * 127 - 1));
@@ -279,19 +278,20 @@ struct alignas(n * sizeof(X) < 16 ? n * sizeof(X) : 16) results_at_once {
 };
 
 /* Writes the weights and indices of a row's k experts. get(j) returns a chosen_expert for each j
- * below k; with `in_order` its order is j. m is the largest of their logits, or nearly so. LANES
- * lanes, or a block (0), must call it. */
-template <int LANES, typename Rows, typename Real, typename Get>
-__device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, int64_t row,
-                                            uint32_t k, const state<Real> &total, Real m,
-                                            bool in_order, Get get) {
+ * below k; with `in_order` its order is j. m is the largest of their logits, or nearly so. Whole
+ * warps must call it, each row with LANES lanes, or with a block (0). A row with k = 0 gets
+ * nothing. */
+template <int LANES, bool OF_K, bool PLAIN, typename Rows, typename Real, typename Get>
+__device__ __forceinline__ void write_weights(const topk_arguments<Rows> &args, int64_t row,
+                                              uint32_t k, const state<Real> &total, Real m,
+                                              bool in_order, Get get) {
     constexpr int HELD = LANES == 0 || LANES >= 8 ? 1 : 8 / LANES; /* experts of a thread */
     const uint32_t together = LANES == 0 ? blockDim.x : LANES, own = threadIdx.x % together;
     /* if possible, a thread's experts are neighbours in the order */
     const bool at_once = HELD > 1 && args.at_once && k == HELD * LANES && in_order;
     const uint32_t first = at_once ? own * HELD : own, step = at_once ? 1 : together;
-    const weights_of_row<Real> weigh(args.route, total, m);
-    const bool renormalizes = args.route.renormalize;
+    const weights_of_row<Real, OF_K, PLAIN> weigh(args.route, total, m);
+    const bool renormalizes = OF_K || args.route.renormalize;
     chosen_expert<Real> held[HELD];
     Real weight[HELD], sum = 0, largest = 0;
 #pragma unroll
@@ -305,9 +305,9 @@ __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, in
     }
     if (renormalizes) {
 #pragma unroll 1
-        for (uint32_t j = own + HELD * together; j < k && !weigh.are_of_k(); j += together)
+        for (uint32_t j = own + HELD * together; j < k && !OF_K; j += together)
             largest = larger(largest, weigh(get(j)));
-        sum_of_weights<LANES, Real> parts(weigh.are_of_k(), largest);
+        sum_of_weights<LANES, OF_K, Real> parts(largest);
 #pragma unroll
         for (int i = 0; i < HELD; i++) parts.add(weight[i]);
 #pragma unroll 1
@@ -316,7 +316,7 @@ __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, in
     }
     auto final_weight = [&](const chosen_expert<Real> &one, Real before) {
         const Real after = renormalizes ? weigh.share(before, sum) : before;
-        return one.is_allowed ? after * (Real)args.route.scale : 0;
+        return PLAIN || one.is_allowed ? after * (Real)args.route.scale : 0;
     };
     char *const values = results_of(args, args.values, ONS_Y, row);
     char *const indices = results_of(args, args.indices, ONS_INDICES, row);
@@ -356,6 +356,18 @@ __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, in
         const chosen_expert<Real> one = get(j);
         write(one, weigh(one));
     }
+}
+
+template <int LANES, bool PLAIN, typename Rows, typename Real, typename Get>
+__device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, int64_t row,
+                                            uint32_t k, const state<Real> &total, bool in_order,
+                                            Get get) {
+    if (ons_route_is_softmax_of_k(&args.route))
+        write_weights<LANES, true, PLAIN>(
+            args, row, k, total, largest_of<LANES>(k, in_order && (PLAIN || !args.route.bias), get),
+            in_order, get);
+    else
+        write_weights<LANES, false, PLAIN>(args, row, k, total, (Real)0, in_order, get);
 }
 
 /* ------- Results of softmax_topk ------- */
@@ -408,14 +420,10 @@ class topk_of_row {
             *(uint2 *)(indices + order * sizeof(int32_t)) = {place[0], place[1]};
     }
 
-    /* Writes the k results of softmax_topk or of a router. get(i) returns a chosen_expert for each
-     * i below k; with `in_order` its order is i. LANES lanes must call it. */
+    /* Writes k results. get(i) returns a chosen_expert for each i below k. LANES lanes must call
+     * it. */
     template <int LANES, typename Get>
-    __device__ void put_all(uint32_t k, const state<Real> &total, bool in_order, Get get) {
-        if constexpr (!HAS_PROBLEM<Rows> && std::is_same_v<Real, float>)
-            if (args.routes)
-                return write_route<LANES>(args, row, k, total, largest_of<LANES>(k, in_order, get),
-                                          in_order, get);
+    __device__ void put_all(uint32_t k, Get get) {
 #pragma unroll 1
         for (uint32_t i = threadIdx.x % LANES; i < k; i += LANES) {
             const chosen_expert<Real> one = get(i);

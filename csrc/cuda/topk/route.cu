@@ -6,17 +6,23 @@
  * Moves 1 read of N. Stops at 8 chunks a lane; in float64 at 16 chunks. */
 #include "route.cuh"
 
-/* The groups of a row. `lanes` neighbouring lanes find the value of a group, in `steps` steps. */
+/* The groups of a row. If the chunks of each group lie in 2^n neighbouring lanes, these lanes have
+ * its keys. Otherwise `lanes` = 2^log_lanes neighbouring lanes read the keys of a group, in `steps`
+ * steps. */
 struct groups_of_row {
-    uint32_t groups, top, in_group, lanes, steps, inverse;
+    uint32_t groups, top, in_group, log_lanes, steps, inverse;
+    bool in_lanes;
 
-    explicit groups_of_row(const ons_plan *plan, const ons_route &route)
+    groups_of_row(const ons_plan *plan, const ons_route &route, uint32_t V)
         : groups((uint32_t)route.groups),
           top((uint32_t)route.top_groups),
           in_group((uint32_t)(plan->N / route.groups)),
-          lanes(1) {
-        while (2 * lanes * groups <= WARP && in_group % (2 * lanes) == 0) lanes *= 2;
-        steps = in_group / lanes;
+          log_lanes(0) {
+        const uint32_t chunks = in_group / V;
+        in_lanes = in_group % V == 0 && chunks <= WARP && (chunks & (chunks - 1)) == 0;
+        const uint32_t most = in_lanes ? chunks : WARP / groups;
+        while (2u << log_lanes <= most && in_group % (2u << log_lanes) == 0) log_lanes++;
+        steps = in_group >> log_lanes;
         inverse = ((1u << 20) + in_group - 1) / in_group;
     }
     /* The group of a place. This is exact for up to 1024 experts. */
@@ -60,7 +66,7 @@ struct keys_of_lane {
         Key top = largest(), bound = EXCLUDED;
 #pragma unroll 1
         for (uint32_t i = 0; i < k; i++) {
-            bound = ~least_of_warp((Key)~top);
+            bound = largest_of_warp(top);
             if (top == bound) top = NO_EXPERT;
         }
         return max(bound, (Key)EXCLUDED);
@@ -94,7 +100,58 @@ struct keys_of_lane {
     }
 };
 
-/* Sets the keys of closed groups to NO_EXPERT. `room` has space for the keys of a row. */
+/* Merges the two largest keys of 2^n neighbouring lanes. */
+template <typename Key>
+__device__ __forceinline__ void merge_lanes(two_largest<Key> &best, uint32_t n) {
+#pragma unroll 1
+    for (uint32_t i = 1; i >> n == 0; i *= 2)
+        best.merge({__shfl_xor_sync(~0u, best.first, i), __shfl_xor_sync(~0u, best.second, i)});
+}
+
+/* The value of group number `lane`, or NO_EXPERT. `room` has space for the keys of a row. */
+template <typename Rows, int K>
+__device__ __forceinline__ auto value_of_group(const keys_of_lane<Rows, K> &keys,
+                                               const topk_arguments<Rows> &args,
+                                               const groups_of_row &shape, void *room) {
+    using Keys = keys_of_lane<Rows, K>;
+    using Key = typename Keys::Key;
+    constexpr int V = Keys::V;
+    const uint32_t lane = threadIdx.x % WARP, log_lanes = shape.log_lanes;
+    Key value = NO_EXPERT;
+    if (shape.in_lanes) {
+        const uint32_t a_chunk = WARP >> log_lanes; /* groups whose chunks have the same number */
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            two_largest<Key> best;
+#pragma unroll
+            for (int i = 0; i < V; i++) best.add(keys.key[k * V + i]);
+            merge_lanes(best, log_lanes);
+            const uint32_t group = lane - k * a_chunk;
+            const Key own = __shfl_sync(~0u, best.counts(args.route), group << log_lanes);
+            if (group < a_chunk) value = own;
+        }
+    } else {
+        Key *const all = (Key *)room;
+#pragma unroll
+        for (int e = 0; e < Keys::n; e++) all[Keys::place_of(e)] = keys.key[e];
+        __syncwarp();
+        /* Lanes begin at different steps, so they read different banks. */
+        const uint32_t group = lane >> log_lanes;
+        const Key *const own = all + group * shape.in_group + (lane & ((1u << log_lanes) - 1));
+        two_largest<Key> best;
+#pragma unroll 4
+        for (uint32_t i = 0, at = group < shape.steps ? group : 0; i < shape.steps; i++) {
+            if (group < shape.groups) best.add(own[at << log_lanes]);
+            at = at + 1 == shape.steps ? 0 : at + 1;
+        }
+        merge_lanes(best, log_lanes);
+        value = __shfl_sync(~0u, best.counts(args.route), lane << log_lanes);
+        __syncwarp();
+    }
+    return lane < shape.groups ? max(value, (Key)EXCLUDED) : (Key)NO_EXPERT;
+}
+
+/* Sets the keys of closed groups to NO_EXPERT. */
 template <typename Rows, int K>
 __device__ __forceinline__ void close_groups(keys_of_lane<Rows, K> &keys,
                                              const topk_arguments<Rows> &args,
@@ -102,45 +159,30 @@ __device__ __forceinline__ void close_groups(keys_of_lane<Rows, K> &keys,
     using Keys = keys_of_lane<Rows, K>;
     using Key = typename Keys::Key;
     constexpr int V = Keys::V;
-    const uint32_t lane = threadIdx.x % WARP, lanes = shape.lanes;
-    Key *const all = (Key *)room;
-#pragma unroll
-    for (int e = 0; e < Keys::n; e++) all[Keys::place_of(e)] = keys.key[e];
-    __syncwarp();
-    /* Lanes begin at different steps, so they read different banks. */
-    const uint32_t group = lane / lanes;
-    const Key *const own = all + group * shape.in_group + lane % lanes;
-    two_largest<Key> best;
-#pragma unroll 4
-    for (uint32_t i = 0, at = group < shape.steps ? group : 0; i < shape.steps; i++) {
-        if (group < shape.groups) best.add(own[at * lanes]);
-        at = at + 1 == shape.steps ? 0 : at + 1;
-    }
-#pragma unroll 1
-    for (uint32_t i = 1; i < lanes; i *= 2)
-        best.merge({__shfl_xor_sync(~0u, best.first, i), __shfl_xor_sync(~0u, best.second, i)});
-    /* now lane g has group g */
-    Key counts = __shfl_sync(~0u, best.counts(args.route), lane * lanes % WARP);
-    counts = lane < shape.groups ? max(counts, (Key)EXCLUDED) : (Key)NO_EXPERT;
+    const uint32_t lane = threadIdx.x % WARP;
+    Key value = value_of_group(keys, args, shape, room);
     unsigned open = 0;
 #pragma unroll 1
     for (uint32_t i = 0; i < shape.top; i++) {
-        const Key most = ~least_of_warp((Key)~counts);
-        const unsigned first = __ffs((int)__ballot_sync(~0u, counts == most)) - 1;
+        const Key most = largest_of_warp(value);
+        const unsigned first = __ffs((int)__ballot_sync(~0u, value == most)) - 1;
         open |= 1u << first;
-        if (lane == first) counts = NO_EXPERT;
+        if (lane == first) value = NO_EXPERT;
     }
-    const bool by_chunks = shape.in_group % V == 0;
+    auto keep_open = [&](auto together) {
+        constexpr int STEP = decltype(together)::value;
 #pragma unroll
-    for (int k = 0; k < K; k++) {
-        uint32_t at = Keys::place_of(k * V), is_open = open >> shape.of(at);
+        for (int e = 0; e < Keys::n; e += STEP) {
+            const bool is_open = open >> shape.of(Keys::place_of(e)) & 1;
 #pragma unroll
-        for (int i = 0; i < V; i++) {
-            if (!by_chunks) is_open = open >> shape.of(at + i);
-            if (!(is_open & 1)) keys.key[k * V + i] = NO_EXPERT;
+            for (int i = 0; i < STEP; i++)
+                if (!is_open) keys.key[e + i] = NO_EXPERT;
         }
-    }
-    __syncwarp();
+    };
+    if (shape.in_group % V == 0)
+        keep_open(std::integral_constant<int, V>());
+    else
+        keep_open(std::integral_constant<int, 1>());
 }
 
 constexpr uint32_t LARGEST_K_BY_TOPS = 16;
@@ -166,6 +208,10 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     Entry *const list = (Entry *)memory, *const in_order = list + room;
 
     const auto tile = Rows::template row<true>(args, index).template load<K, WARP>(lane);
+    const row_without_gaps<alignment::EITHER, Real, Real> biases((const Real *)args.route.bias,
+                                                                 nullptr, args.N);
+    Real bias[n];
+    if (args.route.bias) biases.template load<K, WARP>(lane).take(bias);
     state<Real> total = {0, 1};
     if (args.needs_pair()) {
         total.m = max_over_lanes<WARP>(tile.largest());
@@ -179,8 +225,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (args.route.bias) {
         take_scores(args.route.score, total, x);
 #pragma unroll
-        for (int e = 0; e < n; e++)
-            x[e] += bias_of<Real>(args.route, min(Keys::place_of(e), N - 1));
+        for (int e = 0; e < n; e++) x[e] += bias[e];
     }
     const auto allowed = tile.allowed();
 #pragma unroll
@@ -224,11 +269,11 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
 
 ons_status launch_route_in_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    const groups_of_row groups(plan, *request.problem->route);
     return with_topk_rows(
         request, (int)topk_warp_room(request.problem->k), [&](auto rows, const auto &arguments) {
             using Rows = typename decltype(rows)::Rows;
             ons_status status = ONS_E_OPERAND;
+            const groups_of_row groups(plan, *request.problem->route, Rows::V);
             const int chunks = plan->elements_a_thread / Rows::V;
             auto launch_with = [&](auto K) {
                 launch_shape shape = {1, plan->threads};

@@ -55,9 +55,7 @@ __device__ inline void write_listed(const topk_arguments<Rows> &args, int64_t ro
             x = args.route.bias ? element_of(args, row, one.index()) : number_of(one.key());
         return {x, one.index(), j, is_allowed};
     };
-    Real m = 0;
-    if (ons_route_is_softmax_of_k(&args.route)) m = largest_of<LANES>(k, !args.route.bias, get);
-    write_route<LANES>(args, row, k, total, m, true, get);
+    write_route<LANES, false>(args, row, k, total, true, get);
 }
 
 #endif

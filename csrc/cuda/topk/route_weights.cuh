@@ -81,16 +81,20 @@ struct chosen_expert {
     bool is_allowed;
 };
 
-/* The weights of a row's chosen experts, before they are divided by their sum. */
-template <typename Real>
+/* The weights of a row's chosen experts, before they are divided by their sum. With OF_K,
+ * ons_route_is_softmax_of_k(): the weights are lifted exponentials. With PLAIN, the router has no
+ * bias, no mask and no closed groups. */
+template <typename Real, bool OF_K, bool PLAIN>
 class weights_of_row {
    public:
     /* m is the largest of the experts' logits, or nearly so. `total` is the state of the row, if
      * ons_route_needs_pair(). */
     __device__ weights_of_row(const ons_route &route, const state<Real> &total, Real m)
-        : score(route.score), of_k(ons_route_is_softmax_of_k(&route)), to(of_k ? m : total.m) {
+        : score(route.score), to(OF_K ? m : total.m) {
         first = second = poison = 0;
-        if (of_k) {
+        if constexpr (OF_K && PLAIN) {
+            if (!isfinite(m)) poison = arithmetic<Real>::nan();
+        } else if constexpr (OF_K) {
             /* a bias may choose experts whose probabilities are all 0 */
             const bool is_nan = ons_route_needs_pair(&route) && !isfinite(total.m);
             const bool none = m == -arithmetic<Real>::infinity() && route.bias &&
@@ -102,8 +106,8 @@ class weights_of_row {
     }
 
     __device__ Real operator()(const chosen_expert<Real> &one) const {
-        if (!one.is_allowed) return 0;
-        if (of_k) {
+        if (!PLAIN && !one.is_allowed) return 0;
+        if constexpr (OF_K) {
             const Real e = to.exponential(one.x - to.anchor);
             return (one.x > -arithmetic<Real>::infinity() ? e : 0) + poison;
         }
@@ -116,19 +120,16 @@ class weights_of_row {
         }
     }
 
-    /* Whether the weights are lifted exponentials. */
-    __device__ bool are_of_k() const { return of_k; }
-
     /* A weight divided by the sum of the weights. */
     __device__ Real share(Real weight, Real sum) const {
-        if (std::is_same_v<Real, double> || !of_k) return sum != 0 ? weight / sum : weight;
-        const Real by = nearly_one_over(sum), nearly = weight * by; /* sum is at least 2^63, or 0 */
-        return sum != 0 ? fma(fma(-nearly, sum, weight), by, nearly) : weight;
+        if (std::is_same_v<Real, double> || !OF_K) return sum != 0 ? weight / sum : weight;
+        /* sum is at least 2^63, or 0 if a bias chose the experts */
+        const Real by = nearly_one_over(sum), nearly = weight * by;
+        return PLAIN || sum != 0 ? fma(fma(-nearly, sum, weight), by, nearly) : weight;
     }
 
    private:
     ons_score score;
-    bool of_k;
     reference<Real> to;
     Real first, second, poison;
 };

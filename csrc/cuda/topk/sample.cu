@@ -13,11 +13,11 @@ constexpr int WRITE_THREADS = 256, WRITTEN_A_BLOCK = 8192; /* tokens */
 /* The scale of each row: 1 over its temperature. */
 __global__ void __launch_bounds__(THREAD_A_ROW_THREADS)
     scales_kernel(const __grid_constant__ problem_arguments args,
-                  const __grid_constant__ ons_sample sample, double *scales) {
+                  const __grid_constant__ ons_sample sample, bool in_double, double *scales) {
     await_earlier_work(true);
     for_each_row(args, [&](int64_t row) {
         const ons_row_filters filters = ons_filters_of(&sample, row, args.N);
-        scales[row] = filters.in_range ? ons_sample_scale(filters.temperature) : 1;
+        scales[row] = filters.in_range ? ons_sample_scale(filters.temperature, in_double) : 1;
     });
 }
 
@@ -134,14 +134,16 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
     char *const from = (char *)request.workspace + plan->workspace_bytes - space.end;
     if (ons_sample_takes_all(&sample, plan->N)) return launch_sample_all(request, sample);
     ons_problem list = *request.problem;
+    const bool in_double = plan->compute == ONS_FLOAT64;
     auto *const scales = (double *)(from + space.scales);
     if (ons_sample_knows_no_d(&sample, plan->N)) {
         /* the scale comes later */
     } else if (!sample.temperature.of_rows) {
-        list.scale_by = ons_sample_scale(sample.temperature.number);
+        list.scale_by = ons_sample_scale(sample.temperature.number, in_double);
     } else {
         place_rows(&list, ONS_SCALE, scales, ONS_FLOAT64, 0);
-        if (!request.facts) status = launch_thread_a_row(request, scales_kernel, sample, scales);
+        if (!request.facts)
+            status = launch_thread_a_row(request, scales_kernel, sample, in_double, scales);
     }
     if (status != ONS_OK) return status;
     list.operation = ONS_OPERATION_softmax_topk;
@@ -171,5 +173,5 @@ ons_status launch_sample(const launch_request &request, launcher *topk) {
              (int *)(from + space.kept), (double *)(from + space.sums), from,
              ends ? 0 : ons_sample_teams(rows, gpu.multiprocessors)});
     };
-    return plan->compute == ONS_FLOAT64 ? launch_on(double()) : launch_on(float());
+    return in_double ? launch_on(double()) : launch_on(float());
 }

@@ -13,6 +13,12 @@ __device__ inline mass_type mass_of_warp(mass_type mine) {
     for (int apart = WARP / 2; apart > 0; apart /= 2) mine += __shfl_xor_sync(~0u, mine, apart);
     return mine;
 }
+/* The factor of the logits in the arithmetic's type. */
+template <typename Real>
+__device__ inline double scale_of(double temperature) {
+    return ons_sample_scale(temperature, std::is_same_v<Real, double>);
+}
+
 /* Writes the results of a row. They are the results of `args`, if these are not a list. */
 template <typename Rows>
 __device__ inline void write_drawn(const topk_arguments<Rows> &args, const ons_sample &sample,

@@ -23,7 +23,7 @@ class row_of_tokens {
     static constexpr int V = Rows::V, TILE = DRAW_CHUNKS * WARP * V;
 
     __device__ row_of_tokens(const topk_arguments<Rows> &args_, int64_t row, double temperature)
-        : args(args_), index(row), scale(ons_sample_scale(temperature)) {}
+        : args(args_), index(row), scale(scale_of<Real>(temperature)) {}
 
     /* Calls body(row), where load() knows whether this row is aligned. */
     template <typename Body>

@@ -22,7 +22,7 @@ __device__ inline void take_probabilities(const topk_arguments<Rows> &args,
                                           const token_lists<Real> &lists, int64_t row,
                                           double temperature, int own, int step, Real *p) {
     const int64_t begin = row * lists.length;
-    const double scale = ons_sample_scale(temperature);
+    const double scale = scale_of<Real>(temperature);
     auto logit = [&](int i) {
         Real x[1] = {element_of(args, row, lists.index[begin + i])};
         if (scale != 1) scale_all(x, scale);

@@ -503,7 +503,7 @@ __device__ inline void finish_row(const topk_arguments<Rows> &args, const ons_sa
     const auto row = Rows::template row<false>(args, number);
     const ons_row_filters filters = ons_filters_of(&sample, number, args.N);
     const team_row<std::decay_t<decltype(row)>> tokens(
-        row, team, element_of(args, number, first), ons_sample_scale(filters.temperature), first_p);
+        row, team, element_of(args, number, first), scale_of<Real>(filters.temperature), first_p);
     const bool off = ons_filters_are_off(&filters, args.N);
     const uint64_t random = sample.draws ? ons_random_of_row(&sample, number) : 0;
     ons_drawn_token drawn;

@@ -117,7 +117,7 @@ __device__ inline keys_between<Key> least_and_largest(Each each) {
         high = key > high ? key : high;
     });
     low = least_of_warp(low);
-    high = ~least_of_warp(~high);
+    high = largest_of_warp(high);
     if (threadIdx.x == 0) {
         least = ~Word(0);
         largest = 0;

@@ -235,9 +235,21 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
         if (!__all_sync(~0u, is_decided)) decide(list, k);
         disordered = __any_sync(~0u, list.is_disordered(k));
     }
-    if (row >= args.rows) return;
+    const bool exists = row < args.rows;
+    auto get = [&](uint32_t i) -> chosen_expert<Real> {
+        const uint32_t key = list.keys[i];
+        uint32_t order = i;
+        if constexpr (!Keys::EXACT)
+            if (disordered) order = list.order_of(i, k);
+        return {list.number(key), Keys::place_of(key), order, true};
+    };
+    if constexpr (!HAS_PROBLEM<Rows>)
+        if (args.routes)
+            return write_route<LANES, true>(args, exists ? row : 0, exists ? k : 0, total,
+                                            !disordered, get);
+    if (!exists) return;
     topk_of_row<Rows> results(args, row, total);
-    if (!HAS_PROBLEM<Rows> && args.in_pairs && !args.routes && k > LANES && !disordered) {
+    if (!HAS_PROBLEM<Rows> && args.in_pairs && k > LANES && !disordered) {
 #pragma unroll 1
         for (uint32_t i = 2 * lane; i < k; i += 2 * LANES) {
             const uint2 two = *(const uint2 *)&list.keys[i];
@@ -245,14 +257,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
                             {Keys::place_of(two.x), Keys::place_of(two.y)});
         }
     } else {
-        results.template put_all<LANES>(
-            k, total, !disordered, [&](uint32_t i) -> chosen_expert<Real> {
-                const uint32_t key = list.keys[i];
-                uint32_t order = i;
-                if constexpr (!Keys::EXACT)
-                    if (disordered) order = list.order_of(i, k);
-                return {list.number(key), Keys::place_of(key), order, true};
-            });
+        results.template put_all<LANES>(k, get);
     }
     results.template end<LANES>();
     if (lane == 0) put_pair(args, row, total);

@@ -17,27 +17,58 @@ constexpr int CHUNKS_OF<contiguous_rows<X, alignment::ALL>> =
 template <typename Rows>
 using tile_of_thread = typename Rows::template tile<CHUNKS_OF<Rows>>;
 
+/* A tile as it is read. Its mask and its scale come later, so that they do not wait for memory. */
+template <typename Rows>
+struct read_of_thread {
+    using type = tile_of_thread<Rows>;
+};
+template <typename T>
+struct read_of_thread<masked_rows<T>> {
+    using type = unmasked_tile<T, CHUNKS_OF<masked_rows<T>>>;
+};
+
 /* A block's share: a row, or a part of a row. */
 template <typename Rows>
 struct block_share {
+    static constexpr bool HAS_UNMASKED =
+        !std::is_same_v<typename read_of_thread<Rows>::type, tile_of_thread<Rows>>;
+
+    using Row = decltype(Rows::template row<false>(topk_arguments<Rows>(), int64_t()));
+
     int64_t which, row; /* number of the share, and of its row */
     uint32_t begin, end, k;
+    Row own;
 
+    __device__ static int64_t row_of(const topk_arguments<Rows> &args, int64_t share) {
+        return args.parts > 1 ? share / args.parts : share;
+    }
     __device__ explicit block_share(const topk_arguments<Rows> &args)
-        : which(blockIdx.x + args.launch.first_row), row(which), begin(0), end((uint32_t)args.N) {
+        : which(blockIdx.x + args.launch.first_row),
+          row(row_of(args, which)),
+          begin(0),
+          end((uint32_t)args.N),
+          own(Rows::template row<false>(args, row - args.launch.first_row)) {
         if (args.parts > 1) {
-            row = which / args.parts;
             begin = (uint32_t)((which - row * args.parts) * args.part_length);
             if (end - begin > args.part_length) end = begin + (uint32_t)args.part_length;
         }
         k = end - begin < (uint32_t)args.k ? end - begin : (uint32_t)args.k;
     }
 
-    /* This thread's chunks of a tile, from chunk `chunk` of the row on. */
-    __device__ __forceinline__ tile_of_thread<Rows> load(const topk_arguments<Rows> &args,
-                                                         uint32_t chunk) const {
-        return Rows::template row<false>(args, row - args.launch.first_row)
-            .template load<CHUNKS_OF<Rows>, WARP>(chunk);
+    /* Reads this thread's chunks of a tile, from chunk `chunk` of the row on. */
+    __device__ __forceinline__ auto read(uint32_t chunk) const {
+        if constexpr (HAS_UNMASKED)
+            return own.template read<CHUNKS_OF<Rows>, WARP>(chunk);
+        else
+            return own.template load<CHUNKS_OF<Rows>, WARP>(chunk);
+    }
+    /* The tile that was read. */
+    __device__ __forceinline__ tile_of_thread<Rows> finish(
+        const typename read_of_thread<Rows>::type &tile, uint32_t chunk) const {
+        if constexpr (HAS_UNMASKED)
+            return own.template finish<CHUNKS_OF<Rows>, WARP>(tile, chunk);
+        else
+            return tile;
     }
 
     /* Loads one chunk from element `at` on, which each thread may choose. Elements from `end` on
@@ -46,8 +77,7 @@ struct block_share {
     __device__ __forceinline__ void load_chunk(const topk_arguments<Rows> &args, uint32_t at,
                                                Real (&x)[V]) const {
         if constexpr (HAS_PROBLEM<Rows>) {
-            const auto tile = Rows::template row<false>(args, row - args.launch.first_row)
-                                  .template load<1, 1>((at + V - 1) / V);
+            const auto tile = own.template load<1, 1>((at + V - 1) / V);
 #pragma unroll
             for (int i = 0; i < V; i++) x[i] = tile.element(i);
         } else {
@@ -91,15 +121,15 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
     if (threadIdx.x == 0) listed = 0;
     constexpr uint32_t V = Rows::V;
     const uint32_t own_first = own_chunk<Rows>() * V;
-    Tile next = share.load(args, (share.begin + own_first) / V);
+    auto next = share.read((share.begin + own_first) / V);
 #pragma unroll 1
     for (int64_t begin = share.begin; begin < N; begin += step) {
         if (from.key == highest && from.end <= begin)
             break; /* all others come later in the
                     * order */
-        const Tile tile = next;
         const uint32_t first = (uint32_t)begin + own_first;
-        if (begin + step < N) next = share.load(args, (first + (uint32_t)step) / V);
+        const Tile tile = share.finish(next, first / V);
+        if (begin + step < N) next = share.read((first + (uint32_t)step) / V);
         const uint32_t end = begin + step < N ? (uint32_t)(begin + step) : N;
         const Key own = first < N ? key_of(tile.largest()) : 0;
         if (!__syncthreads_or(own > from.key || (own == from.key && first < from.end))) continue;
@@ -109,7 +139,7 @@ __device__ __noinline__ auto list_tile_by_tile(const topk_arguments<Rows> &args,
         const uint32_t before = listed;
         if (threadIdx.x == 0) largest = 0;
         __syncthreads();
-        const Key of_warp = ~least_of_warp(~own);
+        const Key of_warp = largest_of_warp(own);
         if (threadIdx.x % WARP == 0) atomicMax(&largest, (unsigned long long)of_warp);
         const Key keys[1] = {own};
         const Key tops = bound_of_tops(keys, (int)k);

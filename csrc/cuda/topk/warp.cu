@@ -220,29 +220,32 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (lane < LIST_PAD) list[count + lane] = {}; /* these are before no other entry */
     __syncwarp();
     const bool exists = row < args.rows;
-    topk_of_row<Rows> results(args, exists ? row : 0, total);
+    const int64_t to = exists ? row : 0;
+    const uint32_t written = min((uint32_t)args.k, count);
     const bool is_counted = __all_sync(~0u, count <= 2 * LANES);
-    if (is_counted) {
-        order_few<LANES>(list, count, lane);
-    } else {
+    auto get = [&](uint32_t i) -> chosen_expert<Real> {
+        return {number_of(list[i].key()), list[i].index(), i, true};
+    };
+    auto by_buckets = [&](auto put) {
         smallest = least_over_lanes<LANES>(smallest);
         uint32_t *const buckets = (uint32_t *)memory;
         put_by_buckets<lanes_together<LANES>>(
             listed_entries<Real>{list, count, smallest, key_of(m)},
-            (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, (uint32_t)args.k,
-            [&](uint32_t order, const Entry &one) {
-                if (args.routes)
-                    list[order] = one; /* the other list has it too */
-                else
-                    results.put(order, one);
-            });
+            (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, (uint32_t)args.k, put);
         __syncwarp();
-    }
-    if (is_counted || args.routes)
-        results.template put_all<LANES>(
-            min((uint32_t)args.k, count), total, true, [&](uint32_t i) -> chosen_expert<Real> {
-                return {number_of(list[i].key()), list[i].index(), i, true};
-            });
+    };
+    if (is_counted) order_few<LANES>(list, count, lane);
+    if constexpr (!HAS_PROBLEM<Rows> && std::is_same_v<Real, float>)
+        if (args.routes) {
+            if (!is_counted) /* the buckets have the list too */
+                by_buckets([&](uint32_t order, const Entry &one) { list[order] = one; });
+            return write_route<LANES, true>(args, to, written, total, true, get);
+        }
+    topk_of_row<Rows> results(args, to, total);
+    if (is_counted)
+        results.template put_all<LANES>(written, get);
+    else
+        by_buckets([&](uint32_t order, const Entry &one) { results.put(order, one); });
     results.template end<LANES>();
     if (exists && lane == 0) put_pair(args, row, total);
 }
