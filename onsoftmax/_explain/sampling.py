@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from .._sample_arguments import DEFAULTS, PARAMETERS, check_names, number_of
 
 _GREEDY = 1e-30  # a temperature below this takes the first token
@@ -27,9 +29,13 @@ class Sampling:
         return self.temperature < _GREEDY
 
     @property
-    def scale(self) -> float:
-        """The number by which the logits are multiplied."""
-        return 1.0 if self.is_greedy else 1 / self.temperature
+    def has_scale(self) -> bool:
+        return not self.is_greedy and self.temperature != 1
+
+    def scale(self, compute: np.dtype[Any]) -> float:
+        """The number by which the logits are multiplied, in the type of the arithmetic."""
+        least = float(np.finfo(compute).smallest_subnormal)
+        return float(compute.type(max(1 / self.temperature, least))) if self.has_scale else 1.0
 
     def changed(self) -> dict[str, Any]:
         """The arguments that have other values than the defaults. The seed has no default."""

@@ -51,7 +51,7 @@ class Row:
         self.operation, self.x, self.grad, self.k, self.tile = operation, x, grad, k, tile
         self.chosen, self.sampling = chosen, sampling
         self.compute = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-        logits = x if sampling.scale == 1 else _product(x, sampling.scale, self.compute)
+        logits = _product(x, sampling.scale(self.compute), self.compute) if sampling.has_scale else x
         self.wide, self.wide_grad = logits.astype(np.float64), grad.astype(np.float64)
         if kind := OF_CHOSEN.get(operation):
             self.exact, self.size = textbook_of_chosen(kind, self.wide, chosen)
@@ -88,7 +88,7 @@ class Row:
 
     def scaled(self, where: slice) -> Floats:
         """The elements multiplied by the scale. Empty if it is 1."""
-        return () if self.sampling.scale == 1 else floats(self.wide[where])
+        return floats(self.wide[where]) if self.sampling.has_scale else ()
 
     def pair_of(self, where: slice) -> State:
         return _core.pair_of(self.elements(where), self.compute == np.float32)

@@ -64,7 +64,7 @@ def end(row: Row, state: State, from_memory: bool) -> None:
 def _in_order(row: Row, filtered: bool) -> tuple[Floats, Sequence[int]]:
     """The probabilities, and their tokens: in the order of the logits if there are filters, else in the order
     of indices."""
-    how: dict[str, Any] = {"dtype": row.compute, "scale": row.sampling.scale}
+    how: dict[str, Any] = {"dtype": row.compute, "scale": row.sampling.scale(row.compute)}
     if not filtered:
         return floats(_core.softmax(row.x, **how)), range(len(row.x))
     p, tokens = _core.softmax_topk(row.x, len(row.x), **how)[:2]

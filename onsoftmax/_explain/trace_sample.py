@@ -18,7 +18,7 @@ TITLES = {
 
 def has_scale(trace: Record) -> bool:
     """Whether the steps see z = x / temperature in place of x."""
-    return trace.sampling is not None and trace.sampling.scale != 1
+    return trace.sampling is not None and trace.sampling.has_scale
 
 
 def arguments_of(sampling: Sampling) -> list[str]:

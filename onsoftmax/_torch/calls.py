@@ -221,6 +221,16 @@ def _watched() -> bool:
     return bool(torch.compiler.is_compiling() or _transforms_active() or torch._C._is_tracing())
 
 
+_tangents = vars(torch.autograd.forward_ad)
+_grad_is_enabled, _any_requires_grad = torch.is_grad_enabled, torch._C._any_requires_grad
+
+
+def _is_recorded(given: tuple[Any, ...]) -> bool:
+    """Whether autograd records a call, or a forward-mode derivative sees it."""
+    recorded = _grad_is_enabled() and _any_requires_grad(*given)
+    return bool(recorded or _tangents["_current_level"] >= 0)
+
+
 _NO_GRADIENT = {
     "scale": "multiply the array by it first, without scale=",
     "weight": "pass weight.detach()",
@@ -306,7 +316,7 @@ class _Differentiable:
         if self.widens and torch.is_autocast_enabled("cuda"):
             x, keywords = _widened(self.name, given[0], keywords)
             given = (x, *given[1:])
-        return self.with_gradient(given, keywords)
+        return self.with_gradient(given, keywords) if _is_recorded(given) else self.run(*given, **keywords)
 
     def again(self, *given: Any, **keywords: Any) -> Any:
         """A call in a backward step. It is recorded if there will be another derivative."""
@@ -321,12 +331,11 @@ class _Differentiable:
         return self.apply(keywords, *given)
 
     def kernel(self) -> Callable[..., Any]:
-        """The operator's kernel for autograd. Names are bound here, since each lookup takes time."""
-        run, with_gradient, tangents = self.run, self.with_gradient, vars(torch.autograd.forward_ad)
-        enabled, any_requires_grad = torch.is_grad_enabled, torch._C._any_requires_grad
+        """The operator's kernel for autograd."""
+        run, with_gradient = self.run, self.with_gradient
 
         def kernel(*given: Any, **keywords: Any) -> Any:
-            if (enabled() and any_requires_grad(*given)) or tangents["_current_level"] >= 0:
+            if _is_recorded(given):
                 if not _transforms_active():
                     return with_gradient(given, keywords)
                 with enable_single_level_autograd_function():  # other levels come here by themselves
