@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from . import _core
 from ._libraries.kinds import index_dtype_name
-from ._libraries.values import int_of, number_of
+from ._libraries.values import float_of, int_of
 from ._losses import _prepared, _real_type
 from ._types import Score
 
@@ -90,7 +90,7 @@ def routed(
         int_of("groups", groups),
         ALL_GROUPS if top_groups is None else int_of("top_groups", top_groups),
         renormalize,
-        number_of("scale", scale),
+        float_of("scale", scale),
         where,
         0 if index_dtype is None else _INDEX_BITS[index_dtype_name(index_dtype)],
         method == "invariant",

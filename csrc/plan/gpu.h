@@ -38,6 +38,16 @@ static inline int64_t power_of_two_from(int64_t n) {
     return power;
 }
 
+/* Whether masked_rows can read the rows: without gaps along the axis, with any scale. The mask has
+ * no gaps either, or it is one byte for a whole row. */
+static inline bool has_masked_rows(const ons_problem *problem) {
+    const ons_operand *x = &problem->operand[ONS_X], *where = &problem->operand[ONS_WHERE];
+    const int inner = problem->dims - 1;
+    if (problem->reduced_dims != 1) return false;
+    return problem->extent[inner] == 1 || (x->stride[inner] == ons_dtype_size(x->dtype) &&
+                                           (!where->data || (where->stride[inner] & ~1ll) == 0));
+}
+
 /* Scales a number that was found on an H200 to a GPU with another number of multiprocessors. */
 static inline int64_t scaled(int64_t found, const ons_gpu *gpu) {
     const int64_t multiprocessors_of_h200 = 132;

@@ -292,17 +292,12 @@ static bool is_contiguous_divergence(const ons_problem *problem) {
     return is_contiguous_gradient(problem) && problem->scale_by == 1.0;
 }
 
-/* Whether masked_rows can take the rows: without gaps along the axis, with any scale. The mask has
- * no gaps either, or it is one byte for a whole row. */
+/* Whether masked_rows can take the rows and their results. */
 static bool is_masked(const ons_problem *problem) {
-    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
-    const ons_operand *where = &problem->operand[ONS_WHERE];
-    int inner = problem->dims - 1;
-    if (problem->reduced_dims != 1 || !has_types_of_rows(problem)) return false;
-    if (problem->extent[inner] == 1) return true;
-    return x->stride[inner] == ons_dtype_size(x->dtype) &&
-           y->stride[inner] == ons_dtype_size(y->dtype) &&
-           (!where->data || (where->stride[inner] & ~1ll) == 0);
+    const ons_operand *y = &problem->operand[ONS_Y];
+    const int inner = problem->dims - 1;
+    return has_types_of_rows(problem) && has_masked_rows(problem) &&
+           (problem->extent[inner] == 1 || y->stride[inner] == ons_dtype_size(y->dtype));
 }
 
 /* Whether every row begins and ends with a pack, in all arrays that have its shape. A pack has as

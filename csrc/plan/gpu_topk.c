@@ -24,18 +24,13 @@ static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *p
            problem->scale_by == 1.0 && !has_scale(problem->sample, plan->N);
 }
 
-/* Whether masked_rows can take the rows: without gaps, float32 or 16-bit, with any scale. The mask
- * has no gaps either, or it is one byte for a whole row. */
+/* Whether a kernel that takes a row, or a part of a row, by a block has masked_rows for it. */
 static bool is_masked_for_topk(const ons_problem *problem, const ons_plan *plan) {
-    const ons_operand *x = &problem->operand[ONS_X], *where = &problem->operand[ONS_WHERE];
-    const int last = problem->dims - 1;
-    const bool no_gaps = problem->extent[last] == 1 || x->stride[last] == ons_dtype_size(x->dtype);
     const bool is_by_blocks =
         plan->family == ONS_FAMILY_topk_block || plan->family == ONS_FAMILY_topk_cluster ||
         plan->family == ONS_FAMILY_topk_online || plan->family == ONS_FAMILY_topk_split;
-    return is_by_blocks && plan->compute == ONS_FLOAT32 && x->dtype != ONS_FLOAT64 &&
-           problem->reduced_dims == 1 && no_gaps &&
-           (!where->data || (where->stride[last] & ~(int64_t)1) == 0);
+    return is_by_blocks && plan->compute == ONS_FLOAT32 &&
+           problem->operand[ONS_X].dtype != ONS_FLOAT64 && has_masked_rows(problem);
 }
 
 /* An entry takes 8 bytes, or 16 for float64, as a pair does. */

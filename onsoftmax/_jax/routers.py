@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._libraries.kinds import index_dtype_name
-from .._libraries.values import int_of, number_of
+from .._libraries.values import float_of, int_of
 from .._losses import _prepared
 from .._route import SCORES, check_groups, check_names
 from .arguments import check_shape, refuse, take_logits
@@ -135,7 +135,7 @@ def route(
         bias = jax.lax.stop_gradient(jnp.asarray(_prepared("bias", bias, (call.dtype.name,))))
         check_shape("bias", bias, (length,))
     indices = jax.dtypes.canonicalize_dtype("int64" if index_dtype is None else index_dtype_name(index_dtype))
-    call = call._replace(k=k, scale_by=number_of("scale", scale))
+    call = call._replace(k=k, scale_by=float_of("scale", scale))
     of = Router(call, score, groups, few, bool(renormalize), indices)
     found: tuple[Array, ...] = _routed(of, *aligned(x, where, bias))
     return found

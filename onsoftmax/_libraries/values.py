@@ -81,7 +81,7 @@ def check_topk(topk: int, logits: Any, axis: int) -> None:
         raise ValueError(f"topk is {topk}: expected at most {length}, the length of axis {axis}")
 
 
-def number_of(name: str, value: Any) -> float:
+def float_of(name: str, value: Any) -> float:
     """The value of the argument `name` as a float."""
     try:
         return float(value)

@@ -80,6 +80,15 @@ def test_a_row_has_the_same_bits_in_any_batch(dtype: Any, N: int, k: int) -> Non
             assert torch.equal(one.weights, weights[:300]) and torch.equal(one.indices, indices[:300])
 
 
+@pytest.mark.parametrize("N", [7, 64, 250, 256, 1000])
+def test_a_bias_may_begin_anywhere(N: int) -> None:
+    x, biases = torch.randn(300, N, device="cuda"), torch.randn(N + 3, device="cuda")
+    for begin in range(4):
+        bias = biases[begin : begin + N]
+        found, right = (ons.route(x, 5, bias=each) for each in (bias, bias.clone()))
+        assert torch.equal(found.weights, right.weights) and torch.equal(found.indices, right.indices)
+
+
 def test_many_groups() -> None:
     rng = np.random.default_rng(0)
     for N, groups in ((1024, 1024), (1024, 512), (999, 333), (6000, 3000), (2048, 8)):

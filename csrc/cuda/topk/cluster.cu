@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(TOPK_THREADS)
 ons_status launch_topk_cluster(const launch_request &request) {
     const ons_plan *plan = request.plan;
     const int k = (int)request.problem->k, room = k <= 64 ? 256 : (5 * k / 2 + 67) / 4 * 4;
-    return with_topk_rows<false, true>(request, room, [&](auto rows, const auto &arguments) {
+    return with_topk_rows_of_blocks(request, room, [&](auto rows, const auto &arguments) {
         using Rows = typename decltype(rows)::Rows;
         using Real = typename Rows::Real;
         launch_shape shape = {1, plan->threads};

@@ -99,9 +99,8 @@ ons_status with_general_topk_rows(const launch_request &request, int room, Body 
 
 /* Calls body(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has `room`
  * entries. With BOTH, launches whose rows are all aligned have Rows of their own. Their 16-bit
- * tiles are longer. With MASKED, rows without gaps that have a mask or a scale have Rows of their
- * own. */
-template <bool BOTH = false, bool MASKED = false, typename Body>
+ * tiles are longer. */
+template <bool BOTH = false, typename Body>
 ons_status with_topk_rows(const launch_request &request, int room, Body body) {
     if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {
         case ONS_FLOAT16: return with_topk_type<__half, BOTH>(request, room, body);
@@ -109,14 +108,20 @@ ons_status with_topk_rows(const launch_request &request, int room, Body body) {
         case ONS_FLOAT32: return with_topk_type<float, BOTH>(request, room, body);
         default: return with_topk_type<double, BOTH>(request, room, body);
         }
-    if constexpr (MASKED)
-        if (request.plan->loader == ONS_MASKED)
-            return request.problem->operand[ONS_X].dtype == ONS_FLOAT32
-                       ? with_topk_arguments<masked_rows<float>>(request, as_it_is(request), room,
-                                                                 body)
-                       : with_topk_arguments<masked_rows<any_16_bit>>(request, as_it_is(request),
-                                                                      room, body);
     return with_general_topk_rows(request, room, body);
+}
+
+/* The same for kernels that take a row, or a part of a row, by a block. There rows without gaps
+ * that have a mask or a scale have Rows of their own. */
+template <bool BOTH = false, typename Body>
+ons_status with_topk_rows_of_blocks(const launch_request &request, int room, Body body) {
+    auto masked = [&](auto type) {
+        using Rows = masked_rows<decltype(type)>;
+        return with_topk_arguments<Rows>(request, as_it_is(request), room, body);
+    };
+    if (request.plan->loader != ONS_MASKED) return with_topk_rows<BOTH>(request, room, body);
+    const bool is_float32 = request.problem->operand[ONS_X].dtype == ONS_FLOAT32;
+    return is_float32 ? masked(float()) : masked(any_16_bit());
 }
 
 #endif

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
     state_of_tiles<Real> so_far;
     Real least = arithmetic<Real>::nan(); /* least number that may enter the queue */
     if (threadIdx.x == 0) queued = listed = 0;
-    /* Takes the tiles up to `last`, and loads each while it takes the tile before. No tile is held
+    /* Takes the tiles up to `last`, and reads each while it takes the tile before. No tile is held
      * between two calls. */
     auto take_until = [&](uint32_t last) {
         auto take = [&](const auto &read, auto &next) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(TOPK_TILE_THREADS, BLOCKS_OF<Rows>)
 
 static ons_status launch_shares(const launch_request &request, bool in_parts) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows<true, true>(
+    return with_topk_rows_of_blocks<true>(
         request, TOPK_QUEUED * plan->threads, [&](auto rows, auto arguments) {
             using Rows = typename decltype(rows)::Rows;
             using Real = typename Rows::Real;

@@ -358,6 +358,7 @@ __device__ __forceinline__ void write_weights(const topk_arguments<Rows> &args, 
     }
 }
 
+/* write_weights() for the weights that the router wants. */
 template <int LANES, bool PLAIN, typename Rows, typename Real, typename Get>
 __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, int64_t row,
                                             uint32_t k, const state<Real> &total, bool in_order,

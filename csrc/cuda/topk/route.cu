@@ -6,9 +6,8 @@
  * Moves 1 read of N. Stops at 8 chunks a lane; in float64 at 16 chunks. */
 #include "route.cuh"
 
-/* The groups of a row. If the chunks of each group lie in 2^n neighbouring lanes, these lanes have
- * its keys. Otherwise `lanes` = 2^log_lanes neighbouring lanes read the keys of a group, in `steps`
- * steps. */
+/* The groups of a row, each for 2^log_lanes neighbouring lanes. With in_lanes these lanes hold the
+ * keys of the group. Otherwise they read the keys in `steps` steps. */
 struct groups_of_row {
     uint32_t groups, top, in_group, log_lanes, steps, inverse;
     bool in_lanes;

@@ -13,6 +13,7 @@ __device__ inline mass_type mass_of_warp(mass_type mine) {
     for (int apart = WARP / 2; apart > 0; apart /= 2) mine += __shfl_xor_sync(~0u, mine, apart);
     return mine;
 }
+
 /* The factor of the logits in the arithmetic's type. */
 template <typename Real>
 __device__ inline double scale_of(double temperature) {
