@@ -52,6 +52,18 @@ def test_types(dtype: torch.dtype, terms: dict[str, Any]) -> None:
         check(logits_of(kind, 4, 40_001, dtype), **terms)
 
 
+@pytest.mark.parametrize("terms", FAR[:3], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("apart", [-3.0, 3.0])
+def test_a_sample_may_mislead(apart: float, dtype: torch.dtype, terms: dict[str, Any]) -> None:
+    """A sample has two of 16 packs of a row. Here these have other logits than the rest."""
+    x = logits_of("narrow", 3, 20_000, dtype)
+    pack = 16 // x.element_size()
+    x[:, torch.arange(20_000, device="cuda") // pack % 16 < 2] += apart
+    check(x, **terms)
+    check(x.sort(-1)[0], **terms)
+
+
 @pytest.mark.parametrize("N", [1, 255, 257, 1000, 4096, 8193, 131_072, 1_000_003])
 def test_lengths(N: int) -> None:
     for terms in ({"top_p": 0.99}, {"top_k": max(1, N // 2)}, {"top_k": max(1, N - 1), "top_p": 0.999}):

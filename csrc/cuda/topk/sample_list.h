@@ -27,7 +27,8 @@ ONS_INLINE bool ons_sample_takes_all(const ons_sample *sample, int64_t N) {
 /* The number of tokens of a row that a GPU lists first; 0: none. A row whose filters do not end in
  * its list needs the first token all the same. */
 ONS_INLINE int64_t ons_sample_list(const ons_sample *sample, int64_t N) {
-    const int64_t top_k = sample->top_k.number, first = N < 256 ? N : 256;
+    const int64_t top_k = sample->top_k.number, most = sample->top_k.of_rows ? 256 : 64,
+                  first = N < most ? N : most;
     if (ons_sample_takes_all(sample, N)) return 0;
     if (ons_sample_ends_in_list(sample, N, 1)) return 1;
     if (ons_sample_ends_in_list(sample, N, ONS_SAMPLE_LIST)) return top_k;
@@ -63,16 +64,21 @@ static inline bool ons_sample_is_contiguous(const ons_problem *problem, ons_dtyp
 }
 
 /* A team of blocks takes a row whose filters do not end in its list (sample_team.cu). */
-enum { ONS_TEAM_RANGES = 1024, ONS_TEAM_ROOM = 1024, ONS_MOST_TEAM_BLOCKS = 128 };
+enum {
+    ONS_TEAM_RANGES = 1024,
+    ONS_TEAM_ROOM = 512,
+    ONS_TEAM_HELD = 9216,
+    ONS_MOST_TEAM_BLOCKS = 128
+};
 /* The most teams that need memory. A team of a single block does not. */
 ONS_INLINE int64_t ons_sample_teams(int64_t rows, int multiprocessors) {
     return rows < multiprocessors ? rows : multiprocessors;
 }
 ONS_INLINE int64_t ons_sample_team_bytes(int64_t number_bytes) {
-    enum { MESSAGES = 3, A_RANGE = 12, A_BLOCK = 16, OTHERS = 32 };
+    enum { MESSAGES = 3, A_RANGE = 12, A_BLOCK = 16, OTHERS = 32, SUMS = 48 };
     const int64_t message = ONS_TEAM_RANGES * A_RANGE + ONS_MOST_TEAM_BLOCKS * A_BLOCK +
                             ONS_TEAM_ROOM * 2 * number_bytes + OTHERS;
-    return MESSAGES * message + OTHERS;
+    return MESSAGES * message + ONS_TEAM_HELD * 2 * number_bytes + SUMS;
 }
 
 /* The parts of the workspace, in bytes from its beginning. A draw without filters needs none. */

@@ -3,9 +3,11 @@
 #ifndef ONS_TOPK_SAMPLE_TEAM_CUH
 #define ONS_TOPK_SAMPLE_TEAM_CUH
 
+#include "../kernel/passes.cuh"
 #include "sample.cuh"
 
-constexpr int TEAM_RANGES = ONS_TEAM_RANGES, TEAM_ROOM = ONS_TEAM_ROOM;
+constexpr int TEAM_RANGES = ONS_TEAM_RANGES, TEAM_ROOM = ONS_TEAM_ROOM,
+              TEAM_WARPS = PASS_THREADS / WARP;
 
 /* What some tokens amount to. */
 struct amount {
@@ -20,7 +22,7 @@ __device__ inline amount over_warp(const amount &mine) {
     return {mass_of_warp(mine.mass), mass_of_warp(mine.count)};
 }
 
-/* What the blocks of a team send each other at one time. Before that it is all 0. */
+/* What the blocks of a team send each other at one time. Before that it is 0. */
 template <typename Real>
 struct team_message {
     mass_type mass[TEAM_RANGES];
@@ -37,20 +39,24 @@ struct team_message {
     }
 };
 
-/* Memory that the blocks of a team share. At first `arrived` and the first message are 0. */
+/* Memory that the blocks of a team share. At first the sums, the number of held tokens and
+ * `arrived` are 0. */
 template <typename Real>
 struct team_memory {
+    mass_type sums[3];
+    uint32_t held, arrived;
+    entry<Real> held_list[ONS_TEAM_HELD];
     team_message<Real> message[3];
-    uint32_t arrived;
 };
 
 /* Makes the memory of all teams ready. All threads of the grid before sample_team.cu call it. */
 template <typename Real>
 __device__ inline void clear_teams(const token_lists<Real> &lists) {
     auto *const memory = (team_memory<Real> *)lists.teams;
-    for (int64_t team = blockIdx.x; team < lists.team_count; team += gridDim.x) {
-        memory[team].message[0].clear(threadIdx.x, blockDim.x);
-        if (threadIdx.x == 0) memory[team].arrived = 0;
+    for (int64_t team = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; team < lists.team_count;
+         team += (int64_t)gridDim.x * blockDim.x) {
+        for (auto &sum : memory[team].sums) sum = 0;
+        memory[team].held = memory[team].arrived = 0;
     }
 }
 
@@ -64,18 +70,20 @@ class block_team {
      * third time. In between, each block clears a part of it: all blocks have read it by then. */
     template <typename Write, typename Read>
     __device__ void exchange(Write write, Read read) {
+        if (turn < 0) {
+            turn = 0;
+            clear(memory->message[0]);
+            meet();
+        }
         team_message<Real> &now = memory->message[turn];
         turn = turn == 2 ? 0 : turn + 1;
         write(now);
-        memory->message[turn].clear(own * blockDim.x + threadIdx.x, size * blockDim.x);
+        clear(memory->message[turn]);
         meet();
         read(now);
         __syncthreads();
     }
 
-    const int size, own;
-
-   private:
     /* Returns when all blocks of the team have called it. */
     __device__ void meet() {
         __syncthreads();
@@ -90,8 +98,15 @@ class block_team {
         __syncthreads();
     }
 
+    const int size, own;
     team_memory<Real> *const memory;
-    int turn = 0;
+
+   private:
+    __device__ void clear(team_message<Real> &message) const {
+        message.clear(own * blockDim.x + threadIdx.x, size * blockDim.x);
+    }
+
+    int turn = -1; /* the next message; -1: none is clear */
     uint32_t expected = 0;
 };
 
@@ -106,19 +121,32 @@ __device__ inline T read_sent(const T *from) {
     return value;
 }
 
-/* The sum of a block's amounts, in shared memory. */
-__device__ inline amount &over_block(const amount &mine) {
-    __shared__ amount all;
-    __syncthreads();
-    if (threadIdx.x == 0) all = {0, 0};
-    __syncthreads();
+/* The sum of a block's amounts. A block must call it. */
+__device__ inline amount over_block(const amount &mine) {
+    __shared__ amount of_warps[TEAM_WARPS];
     const amount of_warp = over_warp(mine);
-    if (threadIdx.x % WARP == 0) {
-        atomicAdd(&all.mass, of_warp.mass);
-        atomicAdd(&all.count, of_warp.count);
-    }
+    __syncthreads(); /* all have read the last sums */
+    if (threadIdx.x % WARP == 0) of_warps[warp_of_block()] = of_warp;
     __syncthreads();
+    amount all = of_warps[0];
+#pragma unroll
+    for (int i = 1; i < TEAM_WARPS; i++) all = all + of_warps[i];
     return all;
+}
+
+/* The sum of the numbers of all threads up to this one. A block must call it. */
+template <typename T>
+__device__ inline T sum_up_to_thread(T own) {
+    __shared__ T of_warps[TEAM_WARPS];
+    const int lane = threadIdx.x % WARP, warp = warp_of_block();
+    T upto = sum_up_to_lane<WARP>(own, lane);
+    __syncthreads(); /* all have read the last sums */
+    if (lane == WARP - 1) of_warps[warp] = upto;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < TEAM_WARPS; i++)
+        if (i < warp) upto += of_warps[i];
+    return upto;
 }
 
 /* Adds a block's amount to the sum of its team. */
@@ -132,12 +160,10 @@ __device__ inline void send(const amount &of_block, team_message<Real> &message)
 /* The sum of a team's amounts. */
 template <typename Real>
 __device__ inline amount over_team(block_team<Real> &team, const amount &mine) {
-    amount &all = over_block(mine);
+    amount all = over_block(mine);
     if (team.size > 1)
         team.exchange([&](auto &message) { send(all, message); },
-                      [&](const auto &message) {
-                          if (threadIdx.x == 0) all = read_sent(&message.others);
-                      });
+                      [&](const auto &message) { all = read_sent(&message.others); });
     return all;
 }
 
