@@ -70,6 +70,13 @@ def add(commands: Any) -> None:
     )
     option("--target", type=int, metavar="J", help="the element that a loss or logprob takes, counted from 0")
     option("--z-loss", type=_number, default=0.0, metavar="Z", help="for a loss: adds Z * logsumexp(X)^2")
+    option(
+        "--label-smoothing",
+        type=_number,
+        default=0.0,
+        metavar="A",
+        help="for a loss: the share of the target that all classes share equally",
+    )
     option("--entropy", action="store_true", help="for logprob: shows the entropy of the row too")
     option("--temperature", type=_number, default=1.0, metavar="T", help="for sample: X is divided by T")
     option("--top-k", type=int, default=0, metavar="K", help="for sample: keeps K tokens")
@@ -114,7 +121,7 @@ def _trace(options: argparse.Namespace) -> Trace:
     if operation in OPERATIONS and forward != operation:
         row = explain(row, operation=forward, **how).result
         grad = grad or [1.0] + [0.0] * (len(row) - 1)
-    arguments = ("k", "target", "z_loss", "entropy", *PARAMETERS, "filter_apply_order")
+    arguments = ("k", "target", "z_loss", "label_smoothing", "entropy", *PARAMETERS, "filter_apply_order")
     given = {name: getattr(options, name) for name in arguments}
     return explain(row, operation=operation, grad=grad, **given, **how)
 

@@ -65,7 +65,7 @@ _TAKES = {
     "k": ("softmax_topk",),
     "grad": ("softmax_backward", "log_softmax_backward"),
     "target": tuple(OF_CHOSEN),
-    "z_loss": ("cross_entropy", "cross_entropy_with_grad"),
+    **dict.fromkeys(("z_loss", "label_smoothing"), ("cross_entropy", "cross_entropy_with_grad")),
     "entropy": ("logprob",),
     **dict.fromkeys((*PARAMETERS, "filter_apply_order"), ("sample",)),
 }
@@ -134,12 +134,12 @@ def _take_grad(grad: Any, x: Array) -> Array:
     return g
 
 
-def _take_chosen(target: Any, z_loss: float, entropy: bool, N: int) -> Chosen:
+def _take_chosen(target: Any, z_loss: float, label_smoothing: float, entropy: bool, N: int) -> Chosen:
     """The arguments of an operation that chooses one element. Other operations have no target."""
     if target is not None:
         target = _integer("target", target, 0, N - 1, f"the index of an element, 0 to {N - 1}")
-    check_terms(0.0, z_loss, "none")
-    return Chosen(target or 0, float(z_loss), bool(entropy))
+    check_terms(label_smoothing, z_loss, "none")
+    return Chosen(target or 0, float(z_loss), float(label_smoothing), bool(entropy))
 
 
 def explain(
@@ -155,6 +155,7 @@ def explain(
     grad: ArrayLike | None = None,
     target: SupportsIndex | None = None,
     z_loss: float = 0.0,
+    label_smoothing: float = 0.0,
     entropy: bool = False,
     temperature: float = 1.0,
     top_k: SupportsIndex = 0,
@@ -211,6 +212,8 @@ def explain(
         logprob need it, other operations do not take it.
     z_loss : float
         For a loss: adds z_loss * lse ** 2.
+    label_smoothing : float
+        For a loss: the share, 0 to 1, of the target that all classes share equally.
     entropy : bool
         For logprob: whether to show the entropy of the row too.
     temperature, top_k, top_p, min_p, seed, offset, filter_apply_order
@@ -228,8 +231,9 @@ def explain(
     ------
     ValueError
         The row is empty, too long or not one-dimensional, tile or parts is below 1, the method or operation
-        is unknown, k is below 1 or above N, target is not from 0 to N - 1, z_loss is not finite, grad is not
-        as long as the row, an argument of sample is out of range, or `exact` gets float64.
+        is unknown, k is below 1 or above N, target is not from 0 to N - 1, z_loss is not finite,
+        label_smoothing is not from 0 to 1, grad is not as long as the row, an argument of sample is out of
+        range, or `exact` gets float64.
     TypeError
         The row has no numbers, or a type that `softmax` does not take. Also if k, grad, target or seed is
         missing, or if an argument is given to an operation that does not take it.
@@ -256,9 +260,10 @@ def explain(
         seed=DEFAULTS["seed"] if seed is None else seed,
         offset=offset,
     )
-    optional = {"z_loss": z_loss or None, "entropy": entropy or None, **sampling.changed()}
+    terms = {"z_loss": z_loss, "label_smoothing": label_smoothing, "entropy": entropy}
+    optional = {name: value or None for name, value in terms.items()} | sampling.changed()
     _check_given(operation, k=k, grad=grad, target=target, seed=seed, **optional)
-    chosen = _take_chosen(target, z_loss, entropy, len(x))
+    chosen = _take_chosen(target, z_loss, label_smoothing, entropy, len(x))
     # by softmax_topk's own rules
     selected = 0 if k is None else int(_core.plan((len(x),), operation=operation, k=k)["k"])
     known = OPERATIONS[operation]
@@ -285,6 +290,7 @@ def explain(
         grad=tuple(map(float, work.grad)),
         target=None if target is None else chosen.target,
         z_loss=chosen.z_loss,
+        label_smoothing=chosen.label_smoothing,
         loss=work.loss,
         entropy=work.entropy,
         sampling=sampling if operation == "sample" else None,

@@ -19,10 +19,11 @@ class Step:
     kind: str
     """The kind of step. Steps that find m and d: "maximum", "sum", "statistics" (both at once), "merge".
     Steps that add up a gradient's sum: "total", "merge". Steps that add up the sum s of an entropy:
-    "second_sum". Steps that write results: "divide" (softmax), "subtract" (log_softmax), "value" (logsumexp),
-    "select" (softmax_topk), "gradient", "loss", "logprob", "entropy". Steps of `exact` for results that a
-    double does not decide: "two_sum" (d in two doubles), "two_doubles" (the results). Steps of `sample`:
-    "order" (the tokens in their order), "filter", "renormalize" (the kept tokens), "draw"."""
+    "second_sum". Steps that add up the logits for label_smoothing: "sum_of_logits". Steps that write results:
+    "divide" (softmax), "subtract" (log_softmax), "value" (logsumexp), "select" (softmax_topk), "gradient",
+    "loss", "logprob", "entropy". Steps of `exact` for results that a double does not decide: "two_sum" (d in
+    two doubles), "two_doubles" (the results). Steps of `sample`: "order" (the tokens in their order),
+    "filter", "renormalize" (the kept tokens), "draw"."""
     part: int
     """The number of the part of the row, with `split`. Otherwise 0."""
     start: int
@@ -173,6 +174,8 @@ class Record:
     """For a loss and logprob: the index of the chosen element."""
     z_loss: float = 0.0
     """For a loss: the factor of lse ** 2."""
+    label_smoothing: float = 0.0
+    """For a loss: the share of the target that all classes share equally."""
     loss: float | None = None
     """For cross_entropy_with_grad: the loss. The result is its gradient."""
     entropy: float | None = None

@@ -31,7 +31,13 @@ def end(row: Row, state: State, from_memory: bool) -> None:
                 entropy = log_d - float(np.divide(s, d))
                 row.entropy = float(_write(row, "entropy", entropy, {**facts, "s": s})[0])
             return
-        loss = _write(row, "loss", row.chosen.z_loss * lse * lse - logprob, facts)
+        a, N = row.chosen.label_smoothing, len(row.x)
+        value = -(1 - a) * logprob
+        if a:
+            s = _sum_of_logits(row, from_memory)
+            value += a / N * ((N * m - s) + N * log_d)
+            facts["s"] = s
+        loss = _write(row, "loss", value + row.chosen.z_loss * lse * lse, facts)
         if row.operation == "cross_entropy":
             row.result = loss
         else:
@@ -73,14 +79,35 @@ def _sum(row: Row, state: State, m: float, from_memory: bool) -> float:
     return s
 
 
-def _gradient(row: Row, state: State, from_memory: bool, facts: dict[str, Any]) -> None:
-    """The gradient: softmax, times 1 + 2 z_loss lse, and 1 less at the target."""
-    factor = 1 + 2 * row.chosen.z_loss * facts["lse"]
+def _exact_sum(x: Array) -> float:
+    """The sum rounded once, so that the order of the numbers does not matter."""
+    try:
+        return math.fsum(x)
+    except (OverflowError, ValueError):  # inf - inf
+        return float(x.sum())
+
+
+def _sum_of_logits(row: Row, from_memory: bool) -> float:
+    """The sum of x, which label_smoothing needs. The code adds it up in two doubles."""
+    s = 0.0
     for where in row.tiles():
         read = row.read(where, first=where.start == 0) if from_memory else ()
-        dx = factor * row.quotients(where, state)
+        before, s = s, _exact_sum(row.wide[: where.stop])
+        added = _exact_sum(row.wide[where])
+        row.add("sum_of_logits", where, read=read, added=added, s_before=before, s=s, exact_s=s)
+    return s
+
+
+def _gradient(row: Row, state: State, from_memory: bool, facts: dict[str, Any]) -> None:
+    """The gradient: softmax, times 1 + 2 z_loss lse, and 1 less at the target. label_smoothing moves a part
+    of this 1 to all elements."""
+    a, N = row.chosen.label_smoothing, len(row.x)
+    factor = (1 - a) + a / N * N + 2 * row.chosen.z_loss * facts["lse"]
+    for where in row.tiles():
+        read = row.read(where, first=where.start == 0) if from_memory else ()
+        dx = factor * row.quotients(where, state) - a / N
         if where.start <= row.chosen.target < where.stop:
-            dx[row.chosen.target - where.start] -= 1
+            dx[row.chosen.target - where.start] -= 1 - a
         row.add(
             "gradient",
             where,

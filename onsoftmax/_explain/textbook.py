@@ -25,6 +25,7 @@ class Chosen(NamedTuple):
 
     target: int
     z_loss: float = 0.0
+    label_smoothing: float = 0.0
     entropy: bool = False
 
 
@@ -64,11 +65,16 @@ def textbook_of_chosen(kind: str, x: Array, chosen: Chosen) -> tuple[Array, Arra
     )
     with np.errstate(all="ignore"):
         logprob, of_lse = log_p[[chosen.target]], chosen.z_loss * lse * lse
+        a = chosen.label_smoothing
         if kind == "gradient":
-            one = (np.arange(len(x)) == chosen.target).astype(np.float64)
+            one = (1 - a) * (np.arange(len(x)) == chosen.target) + a / len(x)
             more = 2 * chosen.z_loss * lse
             return p * (1 + more) - one, np.maximum(p * (1 + np.abs(more)), one)
         if kind == "loss":
-            return of_lse - logprob, np.maximum(np.abs(of_lse) + np.abs(logprob), 1)
+            loss, size = of_lse - (1 - a) * logprob, np.abs(of_lse) + (1 - a) * np.abs(logprob)
+            if a:
+                loss = loss - a * log_p.mean()
+                size = size + a * (np.abs(lse) + np.abs(x).mean())
+            return loss, np.maximum(size, 1)
         y = logprob if kind == "logprob" else -products(p, log_p).sum(keepdims=True)
         return y, np.maximum(np.abs(y), 1)

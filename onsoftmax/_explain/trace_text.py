@@ -125,8 +125,9 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
         "divide": [x, exponentials, *results],
         "subtract": [x, *([] if plain else [m]), log_d, *results],
         "value": [*([] if plain else [m]), d[0], log_d, *results],
-        "loss": [m, d[0], log_d, lse, at, *results_as("loss")],
+        "loss": [m, d[0], log_d, lse, at, *([s[0]] if trace.label_smoothing else []), *results_as("loss")],
         "logprob": [m, d[0], log_d, lse, at, *results],
+        "sum_of_logits": [x, total, *s],
         "second_sum": [x, m, exponentials, ("times x - m", lambda step: numbers(step.products)), total, *s],
         "entropy": [d[0], log_d, s[0], *results_as("entropy")],
         "gradient": [x, exponentials, *results],
@@ -166,16 +167,11 @@ WHAT = {
     "select": "y = exp(x - m) / d of the k largest",
     "two_sum": "the sum once more, in two doubles",
     "two_doubles": "y in two doubles",
-    "loss": "loss = lse - x[target], lse = m + log(d)",
-    "gradient": "dx = exp(x - m) / d, and 1 less at the target",
     "logprob": "logprob = x[target] - lse, lse = m + log(d)",
+    "sum_of_logits": "the sum s of x",
     "second_sum": "the sum s of exp(x - m) * (x - m)",
     "entropy": "entropy = log(d) - s / d",
     **trace_sample.TITLES,
-}
-WHAT_WITH_Z_LOSS = {
-    "loss": "loss = lse - x[target] + z_loss * lse^2",
-    "gradient": "dx = (1 + 2 * z_loss * lse) * exp(x - m) / d, and 1 less at the target",
 }
 WHAT_OF_GRADIENT = {
     "softmax_backward": {"total": "the running sum s of g * y", "gradient": "dx = (g - s) * y"},
@@ -196,10 +192,22 @@ Otherwise two doubles decide."""
 FORMULA_OF_GRADIENT = {"total": "s_new = s_old + sum", "merge": "two parts: s_new = s_old + its s"}
 
 
+def _what_of_loss(trace: Record) -> dict[str, str]:
+    """The loss and its gradient with the terms that are given."""
+    a = trace.label_smoothing
+    loss = "(1 - a) * (lse - x[target]) + a * (lse - s / N)" if a else "lse - x[target]"
+    factor = "(1 + 2 * z_loss * lse) * " if trace.z_loss else ""
+    less = "a / N less, and 1 - a less at the target" if a else "and 1 less at the target"
+    lse = "" if trace.z_loss or a else ", lse = m + log(d)"
+    return {
+        "loss": f"loss = {loss}{' + z_loss * lse^2' if trace.z_loss else ''}{lse}",
+        "gradient": f"dx = {factor}exp(x - m) / d, {less}",
+    }
+
+
 def title_of(trace: Record, step: Step) -> str:
     """The title of the steps of this kind."""
-    special = WHAT_WITH_Z_LOSS if trace.z_loss else WHAT_OF_GRADIENT.get(trace.operation, {})
-    what = (WHAT | special)[step.kind]
+    what = (WHAT | _what_of_loss(trace) | WHAT_OF_GRADIENT.get(trace.operation, {}))[step.kind]
     if step.kept and step.kind != "select":
         what = what.replace("(m, d)", "(m, d) and k largest").replace("pairs", "pairs and k largest")
     if trace_sample.has_scale(trace):
@@ -212,7 +220,7 @@ def title_of(trace: Record, step: Step) -> str:
         return f"Merge: {what.replace('pairs', 'sums') if trace.grad else what}"
     if not step.read:
         return f"On the chip: {what}"
-    has_parts = trace.parts > 1 and not step.written and step.kind != "second_sum"
+    has_parts = trace.parts > 1 and not step.written and step.kind not in ("second_sum", "sum_of_logits")
     part = f", part {step.part + 1} of {trace.parts}" if has_parts else ""
     return f"Pass {step.passes} of {trace.passes}{part}: {what}"
 
@@ -230,6 +238,7 @@ def heading(trace: Record) -> str:
     of = f"the {len(trace.indices)} largest of " if trace.operation == "softmax_topk" else ""
     chosen = "" if trace.target is None else f", target {trace.target}"
     chosen += f", z_loss {short(trace.z_loss)}" if trace.z_loss else ""
+    chosen += f", label_smoothing a = {short(trace.label_smoothing)}" if trace.label_smoothing else ""
     memory = "y and g in memory" if trace.grad else "the row in memory"
     numbers_of = f"{of}{len(trace.row)} {trace.dtype} numbers{split}{chosen}"
     lines = [

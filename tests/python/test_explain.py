@@ -419,6 +419,21 @@ def test_a_loss_of_the_worked_row():
     assert "+ z_loss * lse^2" in text and "1 + 2 * z_loss * lse" in text and "z_loss 0.5" in text
 
 
+def test_a_smoothed_loss_of_the_worked_row():
+    trace = ons.explain(ROW, operation="cross_entropy_with_grad", target=3, label_smoothing=0.1)
+    first, second = by_kind(trace, "sum_of_logits")
+    assert (first.added, first.s, second.added, second.s) == (6, 6, 9, 15)
+    (loss,) = by_kind(trace, "loss")
+    lse = 6 + loss.log_d
+    assert loss.s == 15 and trace.loss == pytest.approx(0.9 * (lse - 6) + 0.1 * (lse - 15 / 6), rel=1e-15)
+    smoothed = np.full(6, 0.1 / 6) + np.array([0, 0, 0, 0.9, 0, 0])
+    assert trace.result == pytest.approx(np.array(ons.explain(ROW).result) - smoothed, rel=1e-14)
+    text = str(trace)
+    assert "label_smoothing\n  a = 0.1, in tiles of 3" in text and "the sum s of x\n" in text
+    assert "loss = (1 - a) * (lse - x[target]) + a * (lse - s / N)\n" in text
+    assert "dx = exp(x - m) / d, a / N less, and 1 - a less at the target\n" in text
+
+
 def test_a_log_probability_of_the_worked_row():
     trace = ons.explain(ROW, operation="logprob", target=2, entropy=True)
     assert trace.result == (pytest.approx(-3.095214, abs=5e-7),)
@@ -440,9 +455,10 @@ def test_a_log_probability_of_the_worked_row():
     st.integers(1, 5),
     st.sampled_from(["online", "fused", "split"]),
     st.sampled_from([0.0, 1e-4, -0.25]),
+    st.sampled_from([0.0, 0.1, 1.0]),
     st.sampled_from(DTYPES),
 )
-def test_losses_are_those_of_the_functions(row, special, at, tile, parts, method, z_loss, dtype):
+def test_losses_are_those_of_the_functions(row, special, at, tile, parts, method, z_loss, smoothing, dtype):
     with np.errstate(over="ignore"):
         x = np.array([*row, *([] if special is None else [special])]).astype(dtype)
     target, how = at % len(x), {"tile": tile, "parts": parts, "method": method}
@@ -465,10 +481,11 @@ def test_losses_are_those_of_the_functions(row, special, at, tile, parts, method
             near = (found == expected) | (np.abs(found - expected) <= bound)
         assert (near | (np.isnan(found) & np.isnan(expected))).all(), (found, expected)
 
-    loss, gradient = ons.cross_entropy_with_grad(x, target, z_loss=z_loss)
-    trace = explained("cross_entropy", z_loss=z_loss)
-    agree(trace.result[0], ons.cross_entropy(x, target, z_loss=z_loss), trace.size[0])
-    with_gradient = explained("cross_entropy_with_grad", z_loss=z_loss)
+    terms = {"z_loss": z_loss, "label_smoothing": smoothing}
+    loss, gradient = ons.cross_entropy_with_grad(x, target, **terms)
+    trace = explained("cross_entropy", **terms)
+    agree(trace.result[0], ons.cross_entropy(x, target, **terms), trace.size[0])
+    with_gradient = explained("cross_entropy_with_grad", **terms)
     agree(with_gradient.loss, loss, trace.size[0])
     agree(with_gradient.result, gradient, with_gradient.size)
     expected = ons.logprob(x, target, entropy=True)
@@ -619,6 +636,7 @@ def test_any_row_will_do():
         (ROW, {**LOSS, "target": [3]}, TypeError, r"target is \[3\]: expected the index of an element"),
         (ROW, {**LOSS, "z_loss": math.nan}, ValueError, "z_loss is nan: expected a finite number"),
         (ROW, {"z_loss": 0.1}, TypeError, "softmax takes no z_loss: operation='cross_entropy' does"),
+        (ROW, {**LOSS, "label_smoothing": 1.5}, ValueError, "label_smoothing is 1.5: expected a number from"),
         (ROW, {**LOSS, "entropy": True}, TypeError, "takes no entropy: operation='logprob' does"),
         (ROW, {**LOSS, "grad": ROW}, TypeError, "cross_entropy takes no grad"),
         (ROW, {**LOSS, "method": "naive"}, ValueError, "'naive': expected one of online, fused, split"),
