@@ -94,7 +94,7 @@ def _sum_of_logits(row: Row, from_memory: bool) -> float:
         read = row.read(where, first=where.start == 0) if from_memory else ()
         before, s = s, _exact_sum(row.wide[: where.stop])
         added = _exact_sum(row.wide[where])
-        row.add("sum_of_logits", where, read=read, added=added, s_before=before, s=s, exact_s=s)
+        row.add("sum_of_logits", where, read=read, added=added, s_before=before, s=s)
     return s
 
 

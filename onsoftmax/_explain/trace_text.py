@@ -127,7 +127,7 @@ def _columns(trace: Record) -> dict[str, list[Column]]:
         "value": [*([] if plain else [m]), d[0], log_d, *results],
         "loss": [m, d[0], log_d, lse, at, *([s[0]] if trace.label_smoothing else []), *results_as("loss")],
         "logprob": [m, d[0], log_d, lse, at, *results],
-        "sum_of_logits": [x, total, *s],
+        "sum_of_logits": [x, total, s[0]],
         "second_sum": [x, m, exponentials, ("times x - m", lambda step: numbers(step.products)), total, *s],
         "entropy": [d[0], log_d, s[0], *results_as("entropy")],
         "gradient": [x, exponentials, *results],

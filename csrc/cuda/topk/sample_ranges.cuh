@@ -110,8 +110,8 @@ struct alignas(mass_type) amounts_of_ranges {
     }
 };
 
-/* Estimates of what the ranges of logits have: of the tokens up to each range their number, their
- * mass and the square of the mass's standard deviation. */
+/* Estimates for ranges of logits. After sum_up() each entry is for all ranges up to this one: the
+ * number of their tokens, their mass, and the variance of this mass. */
 struct row_sample {
     uint32_t tokens[TEAM_RANGES];
     union {
@@ -179,7 +179,8 @@ struct row_sample {
     }
 };
 
-/* Shared memory for ranges of logits, of keys, or of a sample. */
+/* Shared memory of a block. `which` 0 is for ranges of logits or for a sample. `which` 1 is for
+ * ranges of keys. With held tokens, each span has one of them. */
 union memory_of_ranges {
     amounts_of_ranges amounts;
     row_sample sample;

@@ -2,6 +2,7 @@
 #ifndef ONS_TOPK_SAMPLE_ROW_CUH
 #define ONS_TOPK_SAMPLE_ROW_CUH
 
+#include "route_weights.cuh"
 #include "sample_ranges.cuh"
 #include "sort.cuh"
 
@@ -27,10 +28,11 @@ struct first_tokens {
     Real last;
 };
 
-/* The ranges of the logits from `top` down. The last range also has all logits further below. */
+/* The ranges of logits. The first range begins at `top`, and the others follow below it. The last
+ * range also has all logits further below. */
 template <typename Real>
 struct ranges_of_logits {
-    Real top, apart; /* ranges of one unit of the logits */
+    Real top, apart; /* `apart`: the number of ranges between x and x - 1 */
 
     __device__ ranges_of_logits(Real top_, Real size)
         : top(top_), apart((Real)TEAM_RANGES / size) {}
@@ -236,8 +238,7 @@ class team_row {
 
     /* Holds the tokens of two spans, and sums up the mass before them. Returns the mass of the
      * tokens with at least the mass `least`, or 0 if there is no room for the held tokens. Without
-     * SOME_LIKELY `least` is 0, and the result is the mass of a row, not rounded as its tokens
-     * are. */
+     * SOME_LIKELY `least` must be 0. Then the result is ONS_WHOLE_MASS, and not a sum. */
     template <bool SOME_LIKELY>
     __device__ __noinline__ mass_type hold(Span (&spans)[2], Real least) {
         __shared__ uint32_t listed, sent_from;
@@ -345,7 +346,7 @@ class team_row {
         const int lane = threadIdx.x % WARP, warp = warp_of_block();
         const int64_t a_warp = ((end - begin) / TILE + TEAM_WARPS - 1) / TEAM_WARPS * TILE;
         /* visit(first chunk, what this lane's elements count) until it returns false */
-        auto each_tile = [&](auto visit) {
+        auto each_in_order = [&](auto visit) {
             bool goes_on = true;
 #pragma unroll 1
             for (int64_t tile = begin + warp * a_warp;
@@ -362,7 +363,7 @@ class team_row {
             }
         };
         mass_type mine = 0;
-        each_tile([&](int64_t, const mass_type(&counts)[K * V]) {
+        each_in_order([&](int64_t, const mass_type(&counts)[K * V]) {
 #pragma unroll
             for (int e = 0; e < K * V; e++) mine += counts[e];
             return true;
@@ -407,7 +408,7 @@ class team_row {
         before += of_earlier_blocks;
         const bool is_here = before < wanted && wanted <= before + mine;
         if (is_here)
-            each_tile([&](int64_t chunk, const mass_type(&counts)[K * V]) {
+            each_in_order([&](int64_t chunk, const mass_type(&counts)[K * V]) {
 #pragma unroll
                 for (int k = 0; k < K; k++) {
                     mass_type own = 0;

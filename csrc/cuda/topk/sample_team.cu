@@ -13,7 +13,6 @@
  * the ranges, once for the end of each filter but min_p, and once for the draw.
  *
  * All amounts are integers, so no result depends on the sample or on the number of blocks. */
-#include "route_weights.cuh"
 #include "sample_row.cuh"
 
 /* The most rows of which each block finds all that go on. */
@@ -22,16 +21,16 @@ constexpr int MOST_TEAMS = 512;
 
 /* A row with fewer tokens has no sample. */
 constexpr int64_t LEAST_TO_SAMPLE = 1 << 13;
-/* An estimate is taken to be wrong by so many standard deviations, as far as there is room for the
- * tokens in question. */
+/* The team holds all tokens from which an estimate may be so many standard deviations away. If
+ * there is no room for them, it holds fewer, but not fewer than with the least number. */
 constexpr float MOST_DEVIATIONS = 5, LEAST_DEVIATIONS = 3;
 /* Bytes of shared memory that a block has beside the held tokens. */
 constexpr int BESIDES_HELD = 40 << 10;
 
 /* ------- Filters ------- */
 
-/* The tokens that the filters keep: those up to both places, and with at least the
- * mass `least`. */
+/* The tokens that the filters keep. A kept token is not behind a place, and has at least the mass
+ * `least`. */
 template <typename Real>
 struct kept_tokens {
     place_in_order<Real> of_k = last(), of_p = last();
@@ -63,6 +62,7 @@ __device__ inline mass_type mass_of_share(const ons_row_filters &filters, double
                mass_type(1));
 }
 
+/* Finds them by the amounts of all tokens. `least` is the mass that min_p asks for. */
 template <typename Row, typename Real = typename Row::Real>
 __device__ inline kept_tokens<Real> find_kept(const team_row<Row> &tokens,
                                               const ons_row_filters &filters, bool joint, int64_t N,
@@ -83,8 +83,8 @@ __device__ inline kept_tokens<Real> find_kept(const team_row<Row> &tokens,
     return kept;
 }
 
-/* The same by a sample, for a row of which top_k keeps all tokens. With `draws` it also draws a
- * token. Returns false if it does not find the exact results. */
+/* Finds them by a sample and one read. top_k must keep all tokens. With `draws` it also draws a
+ * token. Returns false if the held tokens do not have the results. */
 template <typename Row, typename Real = typename Row::Real>
 __device__ inline bool find_kept_by_sample(team_row<Row> &tokens, const ons_row_filters &filters,
                                            const first_tokens<Real> &list, Real least, bool draws,
@@ -96,7 +96,7 @@ __device__ inline bool find_kept_by_sample(team_row<Row> &tokens, const ons_row_
     const float draw = (float)((double)random * 0x1p-64),
                 of_p = filters.top_p < 1 ? (float)((double)share / ONS_WHOLE_MASS) : 1;
     tokens.take_sample(list);
-    /* the number of tokens is an estimate too */
+    /* the number of tokens to hold is an estimate, so some room is left */
     const float most = (float)0.9 * (float)tokens.room - (float)list.length;
     float deviations = MOST_DEVIATIONS, found;
 #pragma unroll 1

@@ -49,7 +49,7 @@ struct team_memory {
     team_message<Real> message[3];
 };
 
-/* Makes the memory of all teams ready. All threads of the grid before sample_team.cu call it. */
+/* Clears this memory of all teams. All threads of the kernel before sample_team.cu call it. */
 template <typename Real>
 __device__ inline void clear_teams(const token_lists<Real> &lists) {
     auto *const memory = (team_memory<Real> *)lists.teams;
@@ -70,7 +70,7 @@ class block_team {
      * third time. In between, each block clears a part of it: all blocks have read it by then. */
     template <typename Write, typename Read>
     __device__ void exchange(Write write, Read read) {
-        if (turn < 0) {
+        if (turn < 0) { /* the first exchange */
             turn = 0;
             clear(memory->message[0]);
             meet();
