@@ -423,6 +423,7 @@ def log_softmax(
         A row with a NaN or +inf, or with nothing but -inf, is NaN. An excluded element's
         result is -inf. In every test the error of a float32 or float64 result is at most
         2.5 eps times max(1, abs(result)). A 16-bit result is such a result, rounded once.
+        The method safe keeps all digits of results near 0.
 
     Raises
     ------
@@ -601,7 +602,8 @@ def logsumexp(
         If no dimension is left, the result is a number. A row with a NaN gives NaN. A row
         with +inf and no NaN gives +inf. A row without elements, or with nothing but -inf,
         gives -inf. In every test the error of a float32 or float64 result is at most 2.5
-        eps times max(1, abs(result)). A 16-bit result is such a result, rounded once.
+        eps times max(1, abs(result)). A 16-bit result is such a result, rounded once. The
+        method safe keeps all digits of results near 0.
 
     Raises
     ------

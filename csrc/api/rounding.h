@@ -157,6 +157,26 @@ ONS_INLINE double ons_two_logsumexp(const ons_two_row *row, ons_rounding to) {
     return ons_two_rounded(ons_two_add(ons_two_of(row->m), ons_two_row_log(row)), to);
 }
 
+/* ------- Logarithms near 0, for `safe`. Results may be doubles, so no rounding is proven -------
+ */
+
+/* Whether a logarithm may miss digits, if it was found from d. */
+ONS_INLINE bool ons_log_is_near_zero(double log) { return fabs(log) < 0.5; }
+
+/* Adds an element of any size. `in_two`: the sum needs more digits than a double has. */
+ONS_INLINE void ons_two_row_add_to_log(ons_two_row *row, double x, bool in_two) {
+    const ons_two u = ons_two_sum(x, -row->m);
+    if (x == row->m)
+        row->n += 1.0;
+    else if (in_two && u.high >= ONS_TWO_LOWEST)
+        row->s = ons_two_add(row->s, ons_two_exp(u));
+    else if (u.high > -1000.0)
+        row->s = ons_two_add(row->s, ons_two_of(exp(u.high) * (1.0 + u.low)));
+}
+ONS_INLINE double ons_two_logsumexp_in_double(const ons_two_row *row) {
+    return ons_two_add(ons_two_of(row->m), ons_two_row_log(row)).high;
+}
+
 /* A row in double. Its exponentials are e^(x - base) * 2^-c. */
 typedef struct {
     ons_rounding to;

@@ -1,5 +1,6 @@
 /* safe.c - three passes: the maximum; the sum of e^(x - m); divide. Each reads the row from memory.
  * Milakov and Gimelshein, arXiv 1805.02867, algorithm 2. Any row length. */
+#include "near_zero.h"
 #include "online.h"
 
 static void safe(ons_strip *strip) {
@@ -15,6 +16,7 @@ static void safe(ons_strip *strip) {
         primitives->sum_exp(&strip->rows, ons_strip_load(strip, j, n), n);
         ons_strip_end_tile(strip, j + n, N, false);
     }
+    ons_strip_keep_digits(strip);
     ons_online_finish(strip, 0, N);
 }
 

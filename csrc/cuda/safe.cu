@@ -1,6 +1,6 @@
 /* safe.cu - three passes: the maximum; the sum of e^(x - m); divide (arXiv 1805.02867, algorithm
  * 2). Moves 3 reads + 1 write of N; one block a row, any N. */
-#include "kernel/passes.cuh"
+#include "kernel/near_zero.cuh"
 
 template <typename Ops, typename Rows, typename Form>
 __global__ void __launch_bounds__(PASS_THREADS)
@@ -25,8 +25,17 @@ __global__ void __launch_bounds__(PASS_THREADS)
     });
     state<Real> total = merge_block<Form>(Form::merge_warp(all.rounded()), parts[1]);
 
+    Real log;
+    const bool is_near = keep_digits<Ops, Form>(args.operation(), row, total, &log);
     with_operation<Ops>(args.operation(), [&](auto op) {
-        finish_tiles<decltype(op), Form>(args, index, row, 0, chunks_of(row), total);
+        using Op = decltype(op);
+        if constexpr (Op::ONE_A_ROW) {
+            finish_tiles<Op, Form>(args, index, row, 0, 0, is_near ? state_of_one(log) : total);
+        } else {
+            auto constants = constants_of<Op>(total);
+            if (is_near) constants.second = log;
+            finish_tiles_with<Op, Form>(args, row, 0, chunks_of(row), constants);
+        }
     });
 }
 

@@ -60,7 +60,8 @@ ONS_OPERATION_IN_PYTHON(
     "does not underflow as softmax does.",
     "    A row with a NaN or +inf, or with nothing but -inf, is NaN. An excluded element's\n"
     "    result is -inf. In every test the error of a float32 or float64 result is at most\n"
-    "    2.5 eps times max(1, abs(result)). A 16-bit result is such a result, rounded once.\n",
+    "    2.5 eps times max(1, abs(result)). A 16-bit result is such a result, rounded once.\n"
+    "    The method safe keeps all digits of results near 0.\n",
     ">>> ons.log_softmax([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4)\n"
     "array([-5.0952, -4.0952, -3.0952, -0.0952, -4.0952, -5.0952])\n")
 #endif

@@ -52,7 +52,8 @@ ONS_OPERATION_IN_PYTHON(
     "    If no dimension is left, the result is a number. A row with a NaN gives NaN. A row\n"
     "    with +inf and no NaN gives +inf. A row without elements, or with nothing but -inf,\n"
     "    gives -inf. In every test the error of a float32 or float64 result is at most 2.5\n"
-    "    eps times max(1, abs(result)). A 16-bit result is such a result, rounded once.\n",
+    "    eps times max(1, abs(result)). A 16-bit result is such a result, rounded once. The\n"
+    "    method safe keeps all digits of results near 0.\n",
     ">>> float(ons.logsumexp([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4))\n"
     "6.0952\n")
 #endif

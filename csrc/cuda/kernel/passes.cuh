@@ -57,21 +57,29 @@ __device__ __forceinline__ Real finish_tile_of(ons_operation operation, const Ti
     return excluded;
 }
 
-/* Reads the tiles of row `index` of this launch again and writes the results, or writes the row's
- * one value. Ops may be one operation: some kernels are faster if they branch around the loop. */
+/* Reads the tiles of a row again and writes the results. `constants` has the constants of the row.
+ */
+template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
+          typename Real>
+__device__ inline void finish_tiles_with(const Arguments &args, const Rows &row, int64_t begin,
+                                         int64_t end, const row_constants<Real> &constants) {
+    const reference<Real> to(constants.m);
+    rewrite_tiles<Form, K>(row, begin, end, [&](const auto &tile, auto &x) {
+        return finish_tile_of<Ops>(args.operation(), tile, to, constants, x);
+    });
+}
+
+/* Does so, or writes the one value of row `index` of this launch. Ops may be one operation: some
+ * kernels are faster if they branch around the loop. */
 template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
           typename Real>
 __device__ inline void finish_tiles(const Arguments &args, int64_t index, const Rows &row,
                                     int64_t begin, int64_t end, const state<Real> &total) {
-    if constexpr (Ops::ONE_A_ROW) {
+    if constexpr (Ops::ONE_A_ROW)
         put_value<Ops>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
-    } else {
-        const auto constants = constants_in<Ops>(args.operation(), total);
-        const reference<Real> to(total.m);
-        rewrite_tiles<Form, K>(row, begin, end, [&](const auto &tile, auto &x) {
-            return finish_tile_of<Ops>(args.operation(), tile, to, constants, x);
-        });
-    }
+    else
+        finish_tiles_with<Ops, Form, K>(args, row, begin, end,
+                                        constants_in<Ops>(args.operation(), total));
 }
 
 /* Calls body(operations, rows_of<Rows>, the form) with the Rows that fit. */
