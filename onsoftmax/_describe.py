@@ -262,7 +262,14 @@ def plan(
         "launch_seconds",
     ):
         facts[name] = facts.get(name) or None
-    for name in ("reads_again", "read_bytes", "past_caches", "last_cache", "least_bytes"):
+    for name in (
+        "reads_again",
+        "read_bytes",
+        "past_caches",
+        "last_cache",
+        "least_bytes",
+        "arithmetic_seconds",
+    ):
         facts.pop(name, None)
     facts["steps"] = tuple(
         PlanStep(**{**step, "threads": step["threads"] or None, "blocks_a_row": step["blocks_a_row"] or None})

@@ -53,6 +53,7 @@ typedef struct {
     int multiprocessors, threads_a_multiprocessor;
     int64_t l2_bytes;
     double bandwidth; /* of its memory, in bytes a second; 0 if unknown */
+    double doubles;   /* multiply-adds in double a second; 0 if unknown */
     /* The most blocks of a cluster, for rows without gaps and for any rows; 0: no clusters. */
     int cluster_blocks, cluster_blocks_any;
     bool cooperative; /* whether a grid can wait for itself */

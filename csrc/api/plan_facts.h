@@ -54,6 +54,11 @@ double ons_measured_copy_seconds(const ons_problem *problem, const ons_machine *
  * This is the shortest time that was measured on an H100, whatever the plan's GPU. 0 on the CPU. */
 double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan);
 
+/* plan/times.c: seconds that the arithmetic of `exact` takes at least, because it is in double. 0
+ * for other methods, on the CPU, and if the GPU's speed is unknown. */
+double ons_arithmetic_seconds(const ons_problem *problem, const ons_machine *machine,
+                              const ons_plan *plan);
+
 /* plan/times.c: bytes that must pass through memory. These are bytes_moved without the reads that a
  * GPU's L2 may serve, because it holds everything between two reads of an element. */
 int64_t ons_least_bytes(const ons_problem *problem, const ons_machine *machine,

@@ -138,6 +138,17 @@ double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
     return least;
 }
 
+double ons_arithmetic_seconds(const ons_problem *problem, const ons_machine *machine,
+                              const ons_plan *plan) {
+    /* of an element: an exponential, its sum and a result take 15 multiply-adds, and there are 3
+     * conversions, which are as slow where doubles are slow */
+    enum { DOUBLES = 18 };
+    if (problem->device != ONS_CUDA || plan->method != ONS_METHOD_exact) return 0;
+    ons_gpu gpu;
+    ons_gpu_to_plan_for(problem, machine, &gpu);
+    return gpu.doubles > 0 ? DOUBLES * (double)plan->rows * (double)plan->N / gpu.doubles : 0;
+}
+
 /* The bytes read between two reads of an element, as a fraction of the GPU's L2. These bytes are
  * the inputs of all rows that the blocks process at once. `in_turn`: the whole array is read before
  * a row is read again, so they are all inputs. If the fraction is at most 1, a second read finds

@@ -106,12 +106,13 @@ static int add_gpu_facts(PyObject *facts, const ons_problem *problem, const ons_
     bool known = is_one_kernel && !machine->gpu && ons_gpu_count(&count) == ONS_OK && count > 0 &&
                  ons_describe_kernel(problem, plan, &kernel) == ONS_OK;
     PyObject *more = Py_BuildValue(
-        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d,s:d}", "blocks_a_row", (long long)ons_blocks_a_row(plan),
+        "{s:L,s:i,s:i,s:L,s:d,s:d,s:d,s:d,s:d}", "blocks_a_row", (long long)ons_blocks_a_row(plan),
         "elements_a_thread", plan->elements_a_thread, "warps", plan->threads / 32, "longest_row",
         (long long)plan->longest_row, "copy_speed", plan->copy_speed, "measured_seconds",
         ons_measured_seconds(problem, machine, plan), "measured_copy_seconds",
         ons_measured_copy_seconds(problem, machine, plan), "launch_seconds",
-        ons_launch_seconds(problem, plan));
+        ons_launch_seconds(problem, plan), "arithmetic_seconds",
+        ons_arithmetic_seconds(problem, machine, plan));
     int status = more ? PyDict_Update(facts, more) : -1;
     Py_XDECREF(more);
     if (status < 0 || !known) return status;

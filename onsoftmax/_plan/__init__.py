@@ -121,8 +121,9 @@ class Plan:
         """The time to expect: `measured_seconds`, or else the time of the bytes at the speed of a copy.
 
         On a GPU the time of the bytes is the least that a call can take. The result is never below the time
-        of a launch. It leaves out reads that the L2 cache may serve. On the CPU a call can take less, if it
-        writes past the caches or finds the array in them.
+        of a launch, and for `exact` never below the time of its arithmetic in double. It leaves out reads
+        that the L2 cache may serve. On the CPU a call can take less, if it writes past the caches or finds
+        the array in them.
 
         Parameters
         ----------
@@ -155,7 +156,9 @@ class Plan:
         if cost.measured_seconds:
             return cost.measured_seconds
         speed = self._speed()
-        return max(cost.least_bytes / speed, cost.launch_seconds or 0) if speed else None
+        if not speed:
+            return None
+        return max(cost.least_bytes / speed, cost.launch_seconds or 0, cost.arithmetic_seconds or 0)
 
     def _speed(self) -> float | None:
         return copy_speed.of_memory(self.threads) if self.device == "cpu" else self.copy_speed
@@ -248,6 +251,8 @@ class Plan:
             return f"{duration(seconds)}, measured on an H100: {share} x copy"
         if own.note == reasons.LAUNCH_BOUND and not bandwidth:
             return f"at least {duration(seconds)}: a launch alone, as measured on an H100"
+        if own.note == reasons.SLOW_DOUBLES and not bandwidth:
+            return f"at least {duration(seconds)}: this GPU is slow with doubles"
         speed = bandwidth or self._speed() or 0
         if self.device == "cpu":
             copy = "a copy" if bandwidth else "np.copyto"

@@ -21,16 +21,18 @@ class Cost:
     measured_seconds: float | None = None
     """As in Plan."""
     most_x_copy: float | None = None
-    """On a GPU, the largest share of a copy's speed that the bytes through memory allow. None on the CPU.
-    There a copy also reads the memory that it overwrites, but a method that writes past the caches does
-    not."""
+    """On a GPU, the largest share of a copy's speed that the bytes through memory and the arithmetic allow.
+    None on the CPU. There a copy also reads the memory that it overwrites, but a method that writes past the
+    caches does not."""
     least_bytes: int | None = None
     """The bytes that must pass through main memory: bytes_moved without the reads that a GPU's L2 serves."""
     launch_seconds: float | None = None
     """As in Plan."""
+    arithmetic_seconds: float | None = None
+    """Seconds that the arithmetic takes at least, for `exact` on a GPU. None if they are not known."""
     note: str = ""
-    """What decides the time beside the bytes moved: "launch-bound", "reads again from L2", "writes past the
-    caches" or "the array fits the caches". Empty if nothing does."""
+    """What decides the time beside the bytes moved: "launch-bound", "slow doubles", "reads again from L2",
+    "writes past the caches" or "the array fits the caches". Empty if nothing does."""
 
 
 @dataclass(frozen=True)

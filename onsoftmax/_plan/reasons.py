@@ -11,6 +11,7 @@ from .text import counted, duration, listed
 TIE = 1.065  # measured times are interpolated: two times that differ by less than this factor may be the same
 
 LAUNCH_BOUND = "launch-bound"
+SLOW_DOUBLES = "slow doubles"
 READS_CACHE = "reads again from L2"
 PAST_CACHES = "writes past the caches"
 FITS_CACHES = "the array fits the caches"
@@ -42,6 +43,8 @@ def note(facts: Facts, seconds: float | None) -> str:
         return PAST_CACHES if facts["past_caches"] else ""
     if is_launch_bound(facts["launch_seconds"], seconds):
         return LAUNCH_BOUND
+    if seconds is not None and facts["arithmetic_seconds"] >= seconds:
+        return SLOW_DOUBLES
     return READS_CACHE if facts["reads_again"] > 0 and facts["least_bytes"] == bytes_once(facts) else ""
 
 
@@ -49,15 +52,20 @@ def cost(name: str, facts: Facts, needed: int) -> Cost:
     """The cost of a method that can run. `needed` is the least that any method moves, in bytes."""
     measured, launch = facts.get("measured_seconds") or None, facts.get("launch_seconds") or None
     least, speed = facts["least_bytes"], facts.get("copy_speed")
-    seconds = measured or (least / speed if speed else None)
+    arithmetic = facts.get("arithmetic_seconds") or None
+    seconds = measured or (max(least / speed, arithmetic or 0) if speed else None)
+    bound = needed / least if facts["device"] != "cpu" and least else None
+    if bound and arithmetic and speed:
+        bound = min(bound, needed / speed / arithmetic)
     return Cost(
         name,
         facts["bytes_moved"],
         facts["on_chip_bytes"],
         measured_seconds=measured,
-        most_x_copy=needed / least if facts["device"] != "cpu" and least else None,
+        most_x_copy=bound,
         least_bytes=least,
         launch_seconds=launch,
+        arithmetic_seconds=arithmetic,
         note=note(facts, seconds),
     )
 

@@ -80,6 +80,18 @@ def test_other_operations_have_a_launch_too():
     assert ons.plan((10, 20)).launch_seconds is None
 
 
+def test_doubles_may_be_slow():
+    """Where doubles are slow, the arithmetic of `exact` takes longer than the memory."""
+    for name, slow in (("H100", False), ("A100", False), ("L4", True), ("RTX 4090", True)):
+        plan = ons.plan((8192, 4096), device=name, method="exact")
+        cost = costs(plan)["exact"]
+        assert (cost.note == reasons.SLOW_DOUBLES) == slow == ("slow with doubles" in str(plan))
+        assert (cost.most_x_copy < 0.6) == slow and cost.most_x_copy <= 1
+        assert (cost.arithmetic_seconds == plan.seconds()) == slow
+    assert costs(plan)["safe"].arithmetic_seconds is None
+    assert costs(ons.plan((8192, 4096), method="exact"))["exact"].arithmetic_seconds is None
+
+
 def test_reads_that_the_cache_serves():
     """L2 serves a later read of the part that fits: all, some or almost none."""
     for N, online, copies in ((4096, "reads again from L2", 1.0), (65536, "", 0.76), (2**20, "", 0.67)):

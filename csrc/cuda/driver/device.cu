@@ -58,7 +58,9 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
                  {cudaDevAttrMaxThreadsPerMultiProcessor, 0},
                  {cudaDevAttrL2CacheSize, 0},
                  {cudaDevAttrMemoryClockRate, 0}, /* kHz */
-                 {cudaDevAttrGlobalMemoryBusWidth, 0}};
+                 {cudaDevAttrGlobalMemoryBusWidth, 0},
+                 {cudaDevAttrClockRate, 0}, /* kHz */
+                 {cudaDevAttrSingleToDoublePrecisionPerfRatio, 0}};
     for (auto &one : asked) {
         cudaError_t error = cudaDeviceGetAttribute(&one.answer, one.attribute, gpu);
         if (error != cudaSuccess) return error;
@@ -70,6 +72,9 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
     to->threads_a_multiprocessor = asked[5].answer;
     to->l2_bytes = asked[6].answer;
     to->bandwidth = 2 * (1e3 * asked[7].answer) * (asked[8].answer / 8); /* two bits a clock */
+    const double floats = to->architecture == 80 ? 64 : 128; /* a multiprocessor, each clock */
+    if (asked[10].answer > 0)
+        to->doubles = to->multiprocessors * floats * (1e3 * asked[9].answer) / asked[10].answer;
     cudaDeviceProp properties;
     cudaError_t error = cudaGetDeviceProperties(&properties, gpu);
     if (error != cudaSuccess) return error;
