@@ -1,6 +1,6 @@
 /* fused_warp_staged.cu - fused_warp for short rows that lie one after the other. A block stages all
  * its rows in shared memory (staged.cuh), and a lane takes its chunks from there. LANES lanes share
- * a row, K chunks each (kernels.def).
+ * a row, K chunks each (kernels.def). A lane that shares no row takes several, one after the other.
  *
  * All operations on a row alone share one kernel. It keeps the exponentials, or reads the elements
  * again if the operation needs them. */
@@ -13,6 +13,7 @@
 template <typename T>
 struct rows_and_results : staged_arguments<T> {
     int64_t y_pitch; /* in elements */
+    int rows_a_lane;
     ons_operation which;
     bool one_a_row;
 
@@ -25,33 +26,40 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     await_earlier_work(args.launch.next_may_start);
     using Team = lanes<LANES>;
     extern __shared__ __align__(16) unsigned char memory[];
-    const staged_rows<T> staged(args, args.x,
-                                args.launch.first_row + (int64_t)blockIdx.x * Team::rows(),
-                                Team::rows(), memory);
+    const int rows = (LANES == 1 ? args.rows_a_lane : 1) * Team::rows();
+    const int64_t first = (int64_t)blockIdx.x * rows;
+    const staged_rows<T> staged(args, args.x, args.launch.first_row + first, rows, memory);
     staged.read();
-    const auto chunks =
-        staged.template chunks<K, LANES>(Team::row_of_block(), Team::template chunk<K>());
-    const auto tile = converted(chunks.load());
-    float x[K * CHUNK<float>];
-    const auto m = Team::near(largest{tile.largest()});
-    const auto d = Team::near(exponentiate<in_any_order>(tile, reference(m), x));
-    if (args.one_a_row) {
-        const aligned_row<T, T, false> row(
-            nullptr, args.y + (Team::row() + args.launch.first_row) * args.y_pitch, args.N,
-            args.format);
-        put_value<one_a_row>(args, Team::row(), Team::writes(), row, state{m, d});
-        return;
-    }
-    with_operation<row_shaped>(args.which, [&](auto op) {
-        using Op = decltype(op);
-        if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) {
-            __syncwarp(); /* so the compiler does not keep the elements in registers */
-            converted(chunks.load()).take(x);
+    auto process = [&](int r) {
+        const auto chunks = staged.template chunks<K, LANES>(r, Team::template chunk<K>());
+        const auto tile = converted(chunks.load());
+        float x[K * CHUNK<float>];
+        const auto m = Team::near(largest{tile.largest()});
+        const auto d = Team::near(exponentiate<in_any_order>(tile, reference(m), x));
+        if (args.one_a_row) {
+            const aligned_row<T, T, false> row(
+                nullptr, args.y + (first + r + args.launch.first_row) * args.y_pitch, args.N,
+                args.format);
+            put_value<one_a_row>(args, first + r, Team::writes(), row, state{m, d});
+            return;
         }
-        finish_kept<Op, float>(args.which, x, state{m, d});
-    });
-    chunks.store(x);
-    staged.write();
+        with_operation<row_shaped>(args.which, [&](auto op) {
+            using Op = decltype(op);
+            if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) {
+                __syncwarp(); /* so the compiler does not keep the elements in registers */
+                converted(chunks.load()).take(x);
+            }
+            finish_kept<Op, float>(args.which, x, state{m, d});
+        });
+        chunks.store(x);
+    };
+    if constexpr (LANES == 1) {
+#pragma unroll 1
+        for (int r = Team::row_of_block(); r < rows; r += Team::rows()) process(r);
+    } else {
+        process(Team::row_of_block());
+    }
+    if (!args.one_a_row) staged.write();
 }
 
 /* Calls body(an integral constant equal to `value`). `value` is from MIN to MAX. */
@@ -75,6 +83,7 @@ static ons_status launch_rows_of(const launch_request &request) {
                                             {},
                                             element_format<T>(problem->operand[ONS_X].dtype)},
                                            problem->operand[ONS_Y].stride[0] / (int64_t)sizeof(T),
+                                           (int)plan->width * plan->lanes / plan->threads,
                                            problem->operation,
                                            ons_operations[problem->operation].one_a_row};
     launch_shape shape = {1, plan->threads};

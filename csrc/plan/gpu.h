@@ -6,6 +6,11 @@
 #include "../cuda/cuda.h"
 #include "plan.h"
 
+/* The share of a memory's bandwidth that a copy reaches: 4.23 of 4.8 TB/s on an H200
+ * (benchmarks/results/cuda-h200-2026-11-22.json). */
+#define COPY_SHARE 0.88
+#define BANDWIDTH_OF_H200 4.8e12
+
 /* A row in chunks, and how a block's threads share it. */
 typedef struct {
     int64_t chunks;

@@ -56,10 +56,6 @@ enum {
     ONLINE_ROW_16_BIT = 1 << 18
 };
 
-/* The share of a memory's bandwidth that a copy reaches: 4.23 of 4.8 TB/s on an H200, in the run of
- * RESULTS. */
-static const double COPY_SHARE = 0.88, BANDWIDTH_OF_H200 = 4.8e12;
-
 /* Whether `online` is faster than `split`. Both read and write as much. `split` divides the work
  * evenly, and `online` gives each block one row. For softmax of 16-bit rows `online` computes less.
  * If such rows begin inside a pack, the two are equally fast, and above ONLINE_ROW_16_BIT `online`
@@ -321,19 +317,13 @@ static bool are_all_aligned(const ons_problem *problem, const ons_plan *plan) {
     return true;
 }
 
-/* Whether rows can be staged (staged.cuh), and gain by it: contiguous rows of one type, one after
- * the other, that begin at the same place in a pack in x and in y. If all rows begin and end with a
- * pack, only softmax of 16-bit rows gains. Even these rows do not gain if their size is a multiple
- * of 32 bytes, since they then meet in the same banks of shared memory. */
+/* Whether rows can be staged (staged.cuh): contiguous rows of one type, one after the other, that
+ * begin at the same place in a pack in x and in y. */
 static bool can_be_staged(const ons_problem *problem, const ons_plan *plan) {
-    enum { LONGEST_BY_LANES_16_BIT = 24, BANKS_MEET = 16 };
     const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y];
     const int64_t size = ons_dtype_size(x->dtype), N = plan->N;
-    const bool pays =
-        !plan->all_aligned || (problem->operation == ONS_OPERATION_softmax && size == 2 &&
-                               N > LONGEST_BY_LANES_16_BIT && N % BANKS_MEET != 0);
     return is_contiguous(problem) && problem->dims == 2 && x->dtype == y->dtype &&
-           size <= ons_dtype_size(ONS_FLOAT32) && pays && x->stride[0] == N * size &&
+           size <= ons_dtype_size(ONS_FLOAT32) && x->stride[0] == N * size &&
            (ons_operations[problem->operation].one_a_row ||
             (((uintptr_t)x->data - (uintptr_t)y->data) % 16 == 0 && y->stride[0] == N * size));
 }

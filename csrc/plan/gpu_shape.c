@@ -52,13 +52,32 @@ int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit) {
 
 enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
 
+/* Blocks that a multiprocessor begins in a second, with some room: an H200 begins 0.8 blocks a
+ * nanosecond. */
+static const double BLOCKS_A_SECOND = 5e6;
+
 /* The most threads of a block in fused_warp, if a row fills a warp. Blocks are small, so that few
- * warps wait for the last warp of their block. But a GPU begins only about 1.4 blocks a nanosecond.
- * If each 16-bit row of 520 elements had a block, that would be too slow. */
-static int limit_of_warps(const gpu_row *row, int64_t rows) {
-    return row->is_16_bit                                        ? 2 * WARP
-           : rows >= scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu) ? WARP
-                                                                 : WARP_ROW_THREADS;
+ * warps wait for the last warp of their block. But if the memory is faster than blocks of one warp
+ * begin, blocks have two. */
+static int limit_of_warps(const gpu_row *row, const ons_plan *plan) {
+    const int64_t element = row->is_16_bit ? 2 : 4;
+    const double bytes = (double)(plan->N * element * (has_one_a_row(row) ? 1 : 2)),
+                 blocks = BLOCKS_A_SECOND * row->gpu->multiprocessors,
+                 bandwidth =
+                     COPY_SHARE * (row->gpu->bandwidth ? row->gpu->bandwidth : BANDWIDTH_OF_H200);
+    if (!row->is_16_bit && plan->rows < scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu))
+        return WARP_ROW_THREADS;
+    return row->is_16_bit || bandwidth > blocks * bytes ? 2 * WARP : WARP;
+}
+
+/* The rows that a lane takes one after the other, if it takes staged rows alone. A block then has
+ * more work, since its launch costs as much as some rows. Rows that are few fill the GPU first. */
+static int64_t staged_rows_of_lane(const gpu_row *row, const ons_plan *plan) {
+    enum { ELEMENTS = 16, ELEMENTS_OF_MORE = 48, MOST_ROWS = 16 };
+    const bool more = row->is_16_bit || has_one_a_row(row);
+    const int64_t lanes = (int64_t)row->gpu->threads_a_multiprocessor * row->gpu->multiprocessors;
+    const int64_t rows = min_of((more ? ELEMENTS_OF_MORE : ELEMENTS) / plan->N, plan->rows / lanes);
+    return max_of(1, min_of(rows, MOST_ROWS));
 }
 
 /* The most chunks of a lane, if a row has a warp to itself. */
@@ -94,6 +113,35 @@ static void shape_warp(const gpu_row *row, int64_t *lanes, int64_t *chunks) {
     }
 }
 
+/* Whether many rows that all begin and end with a pack gain if they are staged. If their size is a
+ * multiple of 32 bytes, they meet in the same banks of shared memory. Else rows of a lane gain,
+ * since a lane then takes several. Longer rows gain if they would leave a part of their lanes or
+ * chunks empty, and short 16-bit rows gain in any case. log_softmax reads its elements twice. So it
+ * gains less, and its 16-bit rows must not meet in half of the banks either. */
+static bool gains_staged(const gpu_row *row, const ons_plan *plan) {
+    enum {
+        MANY_ELEMENTS = 1 << 22, /* scaled */
+        BANKS_MEET = 32,
+        PACK = 16,
+        LONGEST_OF_LANE = 24,
+        LONGEST = 128,
+        SHORT_BEGINS = 33, /* in 16 bits */
+        SHORT_ENDS = 80
+    };
+    const bool is_16_bit = row->is_16_bit;
+    const bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
+    const int64_t N = plan->N, bytes = N * (is_16_bit ? 2 : 4);
+    if (bytes % BANKS_MEET == 0 || plan->rows * N < scaled(MANY_ELEMENTS, row->gpu)) return false;
+    if (N <= LONGEST_OF_LANE)
+        return !(is_16_bit && keeps_elements) || bytes <= PACK || bytes % PACK != 0;
+    if (has_one_a_row(row) || (is_16_bit && N < SHORT_BEGINS)) return false;
+    if (is_16_bit && N <= SHORT_ENDS) return true;
+    if (is_16_bit ? keeps_elements : N > LONGEST) return false;
+    int64_t lanes, chunks;
+    shape_warp(row, &lanes, &chunks);
+    return 6 * row->chunks < 5 * lanes * chunks;
+}
+
 /* With fewer rows than this, staging makes two kinds of rows slower: long rows, and rows whose
  * elements the operation needs again. */
 enum { MIN_STAGED_ROWS = 8192 };
@@ -111,7 +159,9 @@ static bool shape_staged(const gpu_row *row, const ons_plan *plan, int64_t *lane
     };
     const bool many = plan->rows >= MIN_STAGED_ROWS;
     const bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
-    if (!row->staged || (!many && (keeps_elements || row->chunks > WARP * 2))) return false;
+    if (!row->staged || (!many && (keeps_elements || row->chunks > WARP * 2)) ||
+        (plan->all_aligned && !gains_staged(row, plan)))
+        return false;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         *lanes = shapes[i].lanes;
         if (shapes[i].rows == shapes_of(row) && *lanes * shapes[i].max_chunks >= row->chunks)
@@ -129,11 +179,12 @@ static void take_warp(const gpu_row *row, ons_plan *plan) {
     else if (in_rows)
         shape_warp(row, &lanes, &chunks);
     bool full = !staged && lanes * chunks >= WARP * WARP_CHUNKS;
-    int limit = full ? limit_of_warps(row, plan->rows) : WARP_ROW_THREADS;
+    int limit = full ? limit_of_warps(row, plan) : WARP_ROW_THREADS;
     plan->threads = ons_threads_of_warps(row, plan->rows * lanes, limit);
     if (staged) plan->family = ONS_FAMILY_fused_warp_staged;
     plan->lanes = (int)lanes;
     plan->width = plan->threads / lanes;
+    if (staged && lanes == 1) plan->width *= staged_rows_of_lane(row, plan);
     plan->elements_a_thread = (int)(chunks * row->chunk);
     plan->longest_row = (in_rows ? WARP * warp_chunks(row) : WARP_CHUNKS) * row->chunk;
 }

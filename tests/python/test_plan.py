@@ -110,18 +110,28 @@ def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
     many = ons.plan((10**6, 1000), dtype="float32", device="cuda", method="fused_warp")
     fewer = ons.plan((4096, 1000), dtype="float32", device="cuda", method="fused_warp")
     assert many.threads == 32 and many.elements_a_thread == fewer.elements_a_thread == 32
+    short = ons.plan((10**6, 520), device="cuda", method="fused_warp")
+    values = ons.plan((10**6, 1000), device="cuda", method="fused_warp", operation="logsumexp")
+    assert short.threads == values.threads == 64  # a block of one warp would end too soon
 
 
 @pytest.mark.parametrize(
     "dtype, rows, N, elements, width",
     [
         ("float32", 10**6, 23, 24, 128),  # one lane has 6 chunks
+        ("float32", 10**8, 3, 4, 640),  # one lane takes 5 rows
+        ("float32", 10**6, 3, 4, 384),  # 3 rows, so that all lanes have some
+        ("float32", 10**5, 3, 4, 128),
+        ("float32", 10**8, 4, 4, 512),  # whole packs
+        ("float32", 10**5, 4, 4, 128),
+        ("bfloat16", 10**8, 1, 4, 2048),
         ("float32", 10**6, 33, 20, 64),  # two lanes
         ("float32", 64, 33, 20, 16),
         ("float32", 10**6, 32, 8, 32),  # whole packs: four lanes
         ("bfloat16", 10**6, 257, 36, 16),
         ("bfloat16", 64, 257, 20, 2),  # half a warp
-        ("bfloat16", 10**6, 84, 24, 32),  # whole packs, but not a multiple of 16 elements
+        ("bfloat16", 10**6, 60, 32, 64),  # whole packs, but not a multiple of 16 elements
+        ("bfloat16", 10**6, 84, 12, 16),  # 8 lanes have few empty chunks
         ("bfloat16", 10**6, 64, 16, 32),
     ],
 )
