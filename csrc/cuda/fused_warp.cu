@@ -16,7 +16,7 @@
 #include "team/lanes.cuh"
 
 template <typename Ops, typename Rows, typename Team, int K>
-__global__ void __launch_bounds__(WARP_ROW_THREADS)
+__global__ void __launch_bounds__(MOST_WARP_ROW_THREADS)
     fused_warp_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work(args.launch.next_may_start);
     Team team;
@@ -63,6 +63,14 @@ static ons_status launch_as(const launch_request &request, const typename Rows::
     return launch_strips(request, shape, fused_warp_kernel<Ops, Rows, Team, K>, rows);
 }
 
+template <typename Ops, typename Columns>
+static ons_status launch_columns(const launch_request &request, const Columns &columns) {
+    using Rows = typename Columns::Rows;
+    return with_constant<1, 2, 4, 8>(request.plan->elements_a_thread / Rows::V, [&](auto K) {
+        return launch_as<Ops, Rows, lane_a_column, decltype(K)::value>(request, columns.arguments);
+    });
+}
+
 ons_status launch_fused_warp(const launch_request &request) {
     constexpr ons_family FAMILY = ONS_FAMILY_fused_warp;
     const ons_plan *plan = request.plan;
@@ -77,11 +85,7 @@ ons_status launch_fused_warp(const launch_request &request) {
         });
     if (plan->form == ONS_COLUMN_FORM)
         return with_columns<FAMILY>(request, [&](auto ops, auto rows) {
-            using Rows = typename decltype(rows)::Rows;
-            return with_constant<1, 2, 4, 8>(plan->elements_a_thread / Rows::V, [&](auto K) {
-                return launch_as<decltype(ops), Rows, lane_a_column, decltype(K)::value>(
-                    request, rows.arguments);
-            });
+            return launch_columns<decltype(ops)>(request, rows);
         });
     return with_rows<FAMILY>(request, [&](auto ops, auto rows) {
         using Rows = typename decltype(rows)::Rows;
@@ -103,6 +107,9 @@ ons_status launch_losses_in_warp(const launch_request &request) {
 }
 
 ons_status launch_gradients_in_warp(const launch_request &request) {
+    if (request.plan->form == ONS_COLUMN_FORM)
+        return with_general_gradient(
+            request, [&](auto rows) { return launch_columns<gradient_operations>(request, rows); });
     return with_gradient_rows(request, [&](auto rows) {
         using Rows = typename decltype(rows)::Rows;
         return with_gradient_shape<Rows::V>(request.plan, [&](auto L, auto K) {

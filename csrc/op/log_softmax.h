@@ -1,5 +1,4 @@
-/* log_softmax.h - y = x - log(sum(e^x)), computed as (x - m) - log(sum(e^(x - m))), so that no
- * offset of the row enters the rounding. */
+/* log_softmax.h - y = (x - m) - log(sum(e^(x - m))). No offset of the row enters the rounding. */
 
 #ifdef ONS_OPERATION
 ONS_OPERATION(log_softmax, ROW, ELEMENTS, -INFINITY, "x - log(sum(exp(x)))")

@@ -15,6 +15,7 @@
 typedef struct {
     int64_t chunks;
     int chunk;          /* elements */
+    int element_bytes;  /* of x */
     int threads_a_lane; /* 1 in the row form, 32 in the column form */
     bool is_16_bit;     /* Rows::IS_16_BIT: without gaps, with any mask and scale */
     bool widened;       /* 16-bit rows with float32 results */

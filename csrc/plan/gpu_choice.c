@@ -200,9 +200,12 @@ static choice choose_for_losses(const gpu_row *row, ons_dtype dtype, const ons_p
 }
 
 static choice choose_for_gradients(const gpu_row *row, const ons_plan *plan) {
-    if (plan->form == ONS_ROW_FORM && fits(ONS_METHOD_fused_warp, row, plan))
+    if (fits(ONS_METHOD_fused_warp, row, plan))
         return (choice){ONS_METHOD_fused_warp,
-                        "both rows fit the registers of a warp: one read, no barrier", NULL};
+                        plan->form == ONS_ROW_FORM
+                            ? "both rows fit the registers of a warp: one read, no barrier"
+                            : "both rows fit the registers of a lane: one read, no barrier",
+                        NULL};
     if (fits(ONS_METHOD_fused_block, row, plan))
         return (choice){ONS_METHOD_fused_block, "both rows fit the registers of a block: one read",
                         NULL};
@@ -359,9 +362,13 @@ static bool is_packed(const ons_problem *problem) {
     return true;
 }
 
-static bool has_row_form_alone(ons_method method, bool gradient, bool loss) {
+/* A gradient's column that a lane does not hold has the row form in fused_warp. */
+static bool has_row_form_alone(const ons_plan *plan, bool gradient, bool loss) {
+    const ons_method method = plan->method;
+    const bool is_long = plan->N * ons_dtype_size(plan->compute) > WARP_CHUNKS * 16;
     return loss || method == ONS_METHOD_online_block || method == ONS_METHOD_exact ||
-           (gradient && (method == ONS_METHOD_fused_warp || method == ONS_METHOD_cluster));
+           (gradient &&
+            ((method == ONS_METHOD_fused_warp && is_long) || method == ONS_METHOD_cluster));
 }
 
 void ons_gpu_to_plan_for(const ons_problem *problem, const ons_machine *machine, ons_gpu *gpu) {
@@ -389,7 +396,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     const bool in_any_form = !plan->invariant || given || packed_states;
     bool columns =
         in_any_form &&
-        !has_row_form_alone(plan->method, gradient, ons_operations[problem->operation].loss) &&
+        !has_row_form_alone(plan, gradient, ons_operations[problem->operation].loss) &&
         problem->reduced_dims == 1 && outer > 0 && plan->N > 1 &&
         problem->operand[ONS_X].stride[inner] != ons_dtype_size(problem->operand[ONS_X].dtype) &&
         llabs(problem->operand[ONS_X].stride[outer - 1]) <
@@ -405,6 +412,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     gpu_row row = {
         .chunks = ceil_div(plan->N, chunk),
         .chunk = chunk,
+        .element_bytes = (int)ons_dtype_size(problem->operand[ONS_X].dtype),
         .threads_a_lane = columns ? WARP : 1,
         .is_16_bit = is_16_bit,
         .widened = is_16_bit && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
@@ -413,7 +421,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         .masked = masked,
         .unaligned = contiguous && !plan->all_aligned &&
                      ons_dtype_size(problem->operand[ONS_X].dtype) <= ons_dtype_size(ONS_FLOAT32),
-        .packed = columns && is_packed(problem),
+        .packed = columns && !gradient && is_packed(problem),
         .gradient = gradient,
         .given = given,
         .staged = !columns && !divergence &&
@@ -444,8 +452,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
     }
     /* depends on the length alone, so that 16-bit rows give the float32 result, rounded */
     if (plan->method == ONS_METHOD_fused)
-        plan->method = !(gradient && columns) && row.chunks <= WARP * WARP_CHUNKS &&
-                               fits(ONS_METHOD_fused_warp, &row, plan)
+        plan->method = row.chunks <= WARP * WARP_CHUNKS && fits(ONS_METHOD_fused_warp, &row, plan)
                            ? ONS_METHOD_fused_warp
                            : ONS_METHOD_fused_block;
     ons_status status = ons_shape_on_gpu(&row, plan);

@@ -56,18 +56,32 @@ enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
  * nanosecond. */
 static const double BLOCKS_A_SECOND = 5e6;
 
+/* Whether the memory moves so many rows in less time than a block takes to begin. */
+static bool ends_too_soon(const gpu_row *row, const ons_plan *plan, int64_t rows) {
+    const int64_t arrays = row->gradient ? 3 : has_one_a_row(row) ? 1 : 2;
+    const double bytes = (double)(rows * plan->N * row->element_bytes * arrays),
+                 blocks = BLOCKS_A_SECOND * row->gpu->multiprocessors,
+                 bandwidth =
+                     COPY_SHARE * (row->gpu->bandwidth ? row->gpu->bandwidth : BANDWIDTH_OF_H200);
+    return bandwidth > blocks * bytes;
+}
+
 /* The most threads of a block in fused_warp, if a row fills a warp. Blocks are small, so that few
  * warps wait for the last warp of their block. But if the memory is faster than blocks of one warp
  * begin, blocks have two. */
 static int limit_of_warps(const gpu_row *row, const ons_plan *plan) {
-    const int64_t element = row->is_16_bit ? 2 : 4;
-    const double bytes = (double)(plan->N * element * (has_one_a_row(row) ? 1 : 2)),
-                 blocks = BLOCKS_A_SECOND * row->gpu->multiprocessors,
-                 bandwidth =
-                     COPY_SHARE * (row->gpu->bandwidth ? row->gpu->bandwidth : BANDWIDTH_OF_H200);
     if (!row->is_16_bit && plan->rows < scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu))
         return WARP_ROW_THREADS;
-    return row->is_16_bit || bandwidth > blocks * bytes ? 2 * WARP : WARP;
+    return row->is_16_bit || ends_too_soon(row, plan, 1) ? 2 * WARP : WARP;
+}
+
+/* The most threads of a block in fused_warp, if `lanes` lanes have a row: more than usual if a
+ * block would end too soon. */
+static int limit_of_threads(const gpu_row *row, const ons_plan *plan, int64_t lanes) {
+    int threads = WARP_ROW_THREADS;
+    while (threads < MOST_WARP_ROW_THREADS && ends_too_soon(row, plan, threads / lanes))
+        threads *= 2;
+    return threads;
 }
 
 /* The rows that a lane takes one after the other, if it takes staged rows alone. A block then has
@@ -179,7 +193,9 @@ static void take_warp(const gpu_row *row, ons_plan *plan) {
     else if (in_rows)
         shape_warp(row, &lanes, &chunks);
     bool full = !staged && lanes * chunks >= WARP * WARP_CHUNKS;
-    int limit = full ? limit_of_warps(row, plan) : WARP_ROW_THREADS;
+    int limit = staged ? WARP_ROW_THREADS
+                : full ? limit_of_warps(row, plan)
+                       : limit_of_threads(row, plan, lanes);
     plan->threads = ons_threads_of_warps(row, plan->rows * lanes, limit);
     if (staged) plan->family = ONS_FAMILY_fused_warp_staged;
     plan->lanes = (int)lanes;
@@ -514,10 +530,20 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
         plan->elements_a_thread = TILE_CHUNKS * row->chunk;
         return ONS_OK;
     }
+    if (plan->method == ONS_METHOD_fused_warp && plan->form == ONS_COLUMN_FORM) {
+        plan->lanes = 1;
+        plan->width = plan->threads =
+            ons_threads_of_warps(row, plan->rows, limit_of_threads(row, plan, 1));
+        plan->elements_a_thread =
+            (int)min_of(power_of_two_from(row->chunks), WARP_CHUNKS) * row->chunk;
+        plan->longest_row = WARP_CHUNKS * row->chunk;
+        return ONS_OK;
+    }
     if (plan->method == ONS_METHOD_fused_warp) {
         while (shapes[i][0] * shapes[i][1] < min_of(row->chunks, WARP * WARP_CHUNKS)) i++;
         plan->lanes = shapes[i][0];
-        plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+        plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes,
+                                             limit_of_threads(row, plan, plan->lanes));
         plan->width = plan->threads / plan->lanes;
         plan->elements_a_thread = shapes[i][1] * row->chunk;
         plan->longest_row = WARP * WARP_CHUNKS * row->chunk;

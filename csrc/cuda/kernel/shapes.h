@@ -7,14 +7,15 @@
 /* A chunk is 16 bytes of the compute type. */
 enum {
     WARP = 32,
-    WARP_ROW_THREADS = 128,  /* most threads of a block in fused_warp */
-    WARP_CHUNKS = 8,         /* most chunks of a lane in fused_warp */
-    WARP_CHUNKS_16_BIT = 12, /* the same for 16-bit rows */
-    BLOCK_CHUNKS = 8,        /* chunks of a thread in fused_block and online_block */
-    BLOCK_THREADS = 1024,    /* most threads of a block there, for rows without gaps */
-    ANY_BLOCK_THREADS = 512, /* the same for other rows, whose addresses take more registers */
-    SHORT_CHUNKS = 2,        /* of a thread in fused_block if a warp could hold the row */
-    MEDIUM_CHUNKS = 4,       /* the same if MEDIUM_WARPS warps can hold the row */
+    WARP_ROW_THREADS = 128,      /* most threads of a block in fused_warp */
+    MOST_WARP_ROW_THREADS = 512, /* the same if the rows of 128 threads would end too soon */
+    WARP_CHUNKS = 8,             /* most chunks of a lane in fused_warp */
+    WARP_CHUNKS_16_BIT = 12,     /* the same for 16-bit rows */
+    BLOCK_CHUNKS = 8,            /* chunks of a thread in fused_block and online_block */
+    BLOCK_THREADS = 1024,        /* most threads of a block there, for rows without gaps */
+    ANY_BLOCK_THREADS = 512,     /* the same for other rows, whose addresses take more registers */
+    SHORT_CHUNKS = 2,            /* of a thread in fused_block if a warp could hold the row */
+    MEDIUM_CHUNKS = 4,           /* the same if MEDIUM_WARPS warps can hold the row */
     MEDIUM_WARPS = 8,
     UNALIGNED_CHUNKS = 12,        /* the same for unaligned rows */
     UNALIGNED_CHUNKS_16_BIT = 16, /* the same for unaligned 16-bit rows */
