@@ -26,11 +26,12 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     await_earlier_work(args.launch.next_may_start);
     using Team = lanes<LANES>;
     extern __shared__ __align__(16) unsigned char memory[];
-    const int rows = (LANES == 1 ? args.rows_a_lane : 1) * Team::rows();
-    const int64_t first = (int64_t)blockIdx.x * rows;
-    const staged_rows<T> staged(args, args.x, args.launch.first_row + first, rows, memory);
+    const int rows = LANES == 1 ? args.rows_a_lane * Team::rows() : Team::rows();
+    const staged_rows<T> staged(args, args.x, args.launch.first_row + (int64_t)blockIdx.x * rows,
+                                rows, memory);
     staged.read();
-    auto process = [&](int r) {
+    /* Returns whether all is done. */
+    auto process = [&](int r, int64_t index) {
         const auto chunks = staged.template chunks<K, LANES>(r, Team::template chunk<K>());
         const auto tile = converted(chunks.load());
         float x[K * CHUNK<float>];
@@ -38,10 +39,10 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         const auto d = Team::near(exponentiate<in_any_order>(tile, reference(m), x));
         if (args.one_a_row) {
             const aligned_row<T, T, false> row(
-                nullptr, args.y + (first + r + args.launch.first_row) * args.y_pitch, args.N,
+                nullptr, args.y + (index + args.launch.first_row) * args.y_pitch, args.N,
                 args.format);
-            put_value<one_a_row>(args, first + r, Team::writes(), row, state{m, d});
-            return;
+            put_value<one_a_row>(args, index, Team::writes(), row, state{m, d});
+            return true;
         }
         with_operation<row_shaped>(args.which, [&](auto op) {
             using Op = decltype(op);
@@ -52,14 +53,17 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
             finish_kept<Op, float>(args.which, x, state{m, d});
         });
         chunks.store(x);
+        return false;
     };
     if constexpr (LANES == 1) {
 #pragma unroll 1
-        for (int r = Team::row_of_block(); r < rows; r += Team::rows()) process(r);
+        for (int r = threadIdx.x; r < rows; r += blockDim.x)
+            process(r, (int64_t)blockIdx.x * rows + r);
     } else {
-        process(Team::row_of_block());
+        if (process(Team::row_of_block(), Team::row())) return;
     }
-    if (!args.one_a_row) staged.write();
+    if (LANES == 1 && args.one_a_row) return;
+    staged.write();
 }
 
 /* Calls body(an integral constant equal to `value`). `value` is from MIN to MAX. */

@@ -105,7 +105,7 @@ static ons_warp_rows shapes_of(const gpu_row *row) {
 }
 
 /* The lanes of a row and the chunks of each: the first shape that holds it. */
-static void shape_warp(const gpu_row *row, int64_t *lanes, int64_t *chunks) {
+static void shape_warp(const gpu_row *row, const ons_plan *plan, int64_t *lanes, int64_t *chunks) {
     static const struct {
         bool one_a_row;
         ons_warp_rows rows;
@@ -121,39 +121,43 @@ static void shape_warp(const gpu_row *row, int64_t *lanes, int64_t *chunks) {
         /* a lane would write float32 in parts of sectors, and other lanes would wait */
         const bool few_lanes = shapes[i].lanes <= 2 && row->chunks > 2 * shapes[i].lanes;
         if (row->widened && few_lanes) continue;
+        /* few rows with more chunks a lane would leave a part of the GPU empty */
+        const int64_t fills =
+            (int64_t)row->gpu->threads_a_multiprocessor / 4 * row->gpu->multiprocessors;
+        if (shapes[i].chunks > WARP_CHUNKS_16_BIT && plan->rows * shapes[i].lanes < fills) continue;
         *lanes = shapes[i].lanes;
         *chunks = shapes[i].chunks;
         if (*lanes * *chunks >= row->chunks) return;
     }
 }
 
-/* Whether many rows that all begin and end with a pack gain if they are staged. If their size is a
- * multiple of 32 bytes, they meet in the same banks of shared memory. Else rows of a lane gain,
- * since a lane then takes several. Longer rows gain if they would leave a part of their lanes or
- * chunks empty, and short 16-bit rows gain in any case. log_softmax reads its elements twice. So it
- * gains less, and its 16-bit rows must not meet in half of the banks either. */
+/* Whether many rows that all begin and end with a pack gain if they are staged. Rows of a lane
+ * gain, since a lane then takes several. Longer rows gain if their shape would leave a part of the
+ * lanes or chunks empty. Rows of a multiple of 32 bytes meet in the same banks of shared memory, so
+ * they gain only if that part is large. log_softmax reads its elements twice and gains less. */
 static bool gains_staged(const gpu_row *row, const ons_plan *plan) {
     enum {
         MANY_ELEMENTS = 1 << 22, /* scaled */
         BANKS_MEET = 32,
         PACK = 16,
         LONGEST_OF_LANE = 24,
-        LONGEST = 128,
-        SHORT_BEGINS = 33, /* in 16 bits */
-        SHORT_ENDS = 80
+        LONGER_BEGIN = 33,
+        LONGEST = 140,
+        LONGEST_LOG_16_BIT = 172
     };
     const bool is_16_bit = row->is_16_bit;
     const bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
     const int64_t N = plan->N, bytes = N * (is_16_bit ? 2 : 4);
-    if (bytes % BANKS_MEET == 0 || plan->rows * N < scaled(MANY_ELEMENTS, row->gpu)) return false;
+    const bool meet = bytes % BANKS_MEET == 0;
+    if (plan->rows * N < scaled(MANY_ELEMENTS, row->gpu)) return false;
     if (N <= LONGEST_OF_LANE)
-        return !(is_16_bit && keeps_elements) || bytes <= PACK || bytes % PACK != 0;
-    if (has_one_a_row(row) || (is_16_bit && N < SHORT_BEGINS)) return false;
-    if (is_16_bit && N <= SHORT_ENDS) return true;
-    if (is_16_bit ? keeps_elements : N > LONGEST) return false;
+        return !meet && (!(is_16_bit && keeps_elements) || bytes <= PACK || bytes % PACK != 0);
+    if (has_one_a_row(row) || N < LONGER_BEGIN) return false;
     int64_t lanes, chunks;
-    shape_warp(row, &lanes, &chunks);
-    return 6 * row->chunks < 5 * lanes * chunks;
+    shape_warp(row, plan, &lanes, &chunks);
+    const double filled = (double)row->chunks / (double)(lanes * chunks);
+    if (!is_16_bit) return !meet && N <= LONGEST && filled < 0.9;
+    return filled < (meet ? 0.84 : 0.97) && (!keeps_elements || N <= LONGEST_LOG_16_BIT);
 }
 
 /* With fewer rows than this, staging makes two kinds of rows slower: long rows, and rows whose
@@ -191,7 +195,7 @@ static void take_warp(const gpu_row *row, ons_plan *plan) {
     if (staged)
         chunks = ceil_div(row->chunks, lanes);
     else if (in_rows)
-        shape_warp(row, &lanes, &chunks);
+        shape_warp(row, plan, &lanes, &chunks);
     bool full = !staged && lanes * chunks >= WARP * WARP_CHUNKS;
     int limit = staged ? WARP_ROW_THREADS
                 : full ? limit_of_warps(row, plan)

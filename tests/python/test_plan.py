@@ -131,7 +131,9 @@ def test_rows_of_whole_warps_have_small_blocks(N, rows, of_float32, of_16_bits):
         ("bfloat16", 10**6, 257, 36, 16),
         ("bfloat16", 64, 257, 20, 2),  # half a warp
         ("bfloat16", 10**6, 60, 32, 64),  # whole packs, but not a multiple of 16 elements
-        ("bfloat16", 10**6, 84, 12, 16),  # 8 lanes have few empty chunks
+        ("bfloat16", 10**6, 84, 24, 32),
+        ("bfloat16", 10**6, 124, 16, 16),  # 8 lanes have one empty chunk: not staged
+        ("bfloat16", 10**6, 160, 20, 16),  # a multiple of 32 bytes, but 8 of 48 chunks would be empty
         ("bfloat16", 10**6, 64, 16, 32),
     ],
 )
