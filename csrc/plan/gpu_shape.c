@@ -157,7 +157,7 @@ static bool gains_staged(const gpu_row *row, const ons_plan *plan) {
     shape_warp(row, plan, &lanes, &chunks);
     const double filled = (double)row->chunks / (double)(lanes * chunks);
     if (!is_16_bit) return !meet && N <= LONGEST && filled < 0.9;
-    return filled < (meet ? 0.84 : 0.97) && (!keeps_elements || N <= LONGEST_LOG_16_BIT);
+    return filled < (meet ? 0.84 : 0.965) && (!keeps_elements || N <= LONGEST_LOG_16_BIT);
 }
 
 /* With fewer rows than this, staging makes two kinds of rows slower: long rows, and rows whose
