@@ -34,6 +34,7 @@ try:
     from ._torch.arguments import (
         ONE,
         as_tensor,
+        axes_of,
         call,
         call_divergence,
         call_logprob,
@@ -47,6 +48,7 @@ try:
         typed,
         typed_as,
     )
+    from ._torch.calls import CALLS
     from ._torch.linear import LinearCrossEntropyLoss, linear_cross_entropy
     from ._torch.losses import can_be_in_place, in_place
     from ._torch.samplers import top_k_top_p_sampling_from_logits, vllm_forward_native
@@ -78,6 +80,9 @@ def _of_rows(
     stream: Any, num_threads: int | None,
 ) -> torch.Tensor:  # fmt: skip
     check_tensor(array)
+    # an array alone: this saves a tenth of the time of a small call
+    if method == "auto" and scale is ONE and where is dtype is out is stream is num_threads is None:
+        return CALLS[name](array, axes_of(axis, array))
     keywords = typed_as(out, dtype, array)
     return into(out, call(name, (array,), axis, where, scale, stream, method, num_threads, **keywords))
 

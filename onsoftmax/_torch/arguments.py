@@ -26,7 +26,7 @@ def symbolic_int(name: str, value: Any) -> int:
     return value if isinstance(value, (int, torch.SymInt)) else int_of(name, value)
 
 
-def _axes(axis: Axis, array: torch.Tensor) -> list[int]:
+def axes_of(axis: Axis, array: torch.Tensor) -> list[int]:
     if isinstance(axis, int) and not isinstance(axis, bool):
         return [axis]
     if axis is None:
@@ -130,7 +130,7 @@ def call(
     keywords |= _shared(stream, num_threads)
     if method != "auto":
         keywords["method"] = method
-    axes = _axes(axis, x)
+    axes = axes_of(axis, x)
     tensors, by = _where_and_scale(where, scale, x)
     return CALLS[name](*arrays, axes, *tensors, **keywords, **by)
 

@@ -250,27 +250,24 @@ class _Differentiable:
         self.widens = name in _WIDENED
         self.run, on_memory, below = self._runner(), implementation(name), self.below
         needs, backward = GRADIENTS[name]
-        behind = 1 + arrays_of(name)  # the axes' place, behind the keywords and the arrays
+        arrays = arrays_of(name)  # the axes' place, behind the arrays
         differentiable = DIFFERENTIABLE.get(name, 1)
 
         class Steps:
             @staticmethod
-            def forward(keywords: dict[str, Any], *given: Any) -> Any:
-                result = on_memory(*given, **keywords)
-                if result is not NotImplemented:
-                    return result
-                with torch.enable_grad():  # as before the call: the code below may record the call for itself
-                    return below(given, keywords)
-
-            @staticmethod
-            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            def forward(ctx: Any, keywords: dict[str, Any], *given: Any) -> Any:
                 """Saves tensors so that autograd sees if they are written to before the backward step."""
-                needed = needs(inputs[1:behind], output)
-                ctx.call = inputs[0], inputs[behind], inputs[1].dtype, len(needed)
-                ctx.save_for_backward(*needed, *inputs[behind + 1 :])
+                output = on_memory(*given, **keywords)
+                if output is NotImplemented:
+                    with torch.enable_grad():  # as before the call: this may record the call for itself
+                        output = below(given, keywords)
+                needed = needs(given[:arrays], output)
+                ctx.call = keywords, given[arrays], given[0].dtype, len(needed)
+                ctx.save_for_backward(*needed, *given[arrays + 1 :])
                 if isinstance(output, tuple):
                     ctx.mark_non_differentiable(*output[differentiable:])
                     ctx.set_materialize_grads(differentiable == 1)
+                return output
 
             @staticmethod
             def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -324,10 +321,11 @@ class _Differentiable:
         return (self.operator if seen else self.run)(*given, **keywords)
 
     def with_gradient(self, given: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        factor = given[self.place] if len(given) > self.place else None
-        if isinstance(factor, Tensor) and factor.requires_grad:
-            instead = _NO_GRADIENT[self.factor]
-            raise RuntimeError(f"{self.factor} requires grad, and no gradient flows to it: {instead}")
+        if len(given) > self.place:
+            factor = given[self.place]
+            if isinstance(factor, Tensor) and factor.requires_grad:
+                instead = _NO_GRADIENT[self.factor]
+                raise RuntimeError(f"{self.factor} requires grad, and no gradient flows to it: {instead}")
         return self.apply(keywords, *given)
 
     def kernel(self) -> Callable[..., Any]:
