@@ -420,9 +420,9 @@ def log_softmax(
     array of the input's shape and kind
         A NumPy, torch, CuPy or JAX array gives an array of the same library. Other arrays
         on a GPU give a DeviceArray.
-        A row with a NaN or +inf, or with nothing but -inf, is NaN. An excluded element is
-        -inf. Errors in every test: at most 2.5 eps * max(1, abs(result)) in float32 and
-        float64, rounded once to 16 bits. The method safe keeps all digits near 0.
+        A row with a NaN or +inf, or with nothing but -inf, is NaN. An excluded element's
+        result is -inf. In every test the error is at most 2.5 eps * max(1, abs(result)).
+        16-bit results are float32 results, rounded once. safe keeps all digits near 0.
 
     Raises
     ------
@@ -600,8 +600,8 @@ def logsumexp(
         on a GPU give a DeviceArray.
         If no dimension is left, the result is a number. A row with a NaN gives NaN. A row
         with +inf and no NaN gives +inf. A row without elements, or with nothing but -inf,
-        gives -inf. Errors in every test: at most 2.5 eps * max(1, abs(result)) in float32
-        and float64, rounded once to 16 bits. The method safe keeps all digits near 0.
+        gives -inf. In every test the error is at most 2.5 eps * max(1, abs(result)). 16-bit
+        results are float32 results, rounded once. safe keeps all digits near 0.
 
     Raises
     ------

@@ -163,7 +163,7 @@ ONS_INLINE double ons_two_logsumexp(const ons_two_row *row, ons_rounding to) {
 /* Whether a logarithm may miss digits, if it was found from d. */
 ONS_INLINE bool ons_log_is_near_zero(double log) { return fabs(log) < 0.5; }
 
-/* Adds an element of any size. `in_two`: the sum needs more digits than a double has. */
+/* Adds an element of any size. `in_two`: e^u in two doubles, not in one. */
 ONS_INLINE void ons_two_row_add_to_log(ons_two_row *row, double x, bool in_two) {
     const ons_two u = ons_two_sum(x, -row->m);
     if (x == row->m)

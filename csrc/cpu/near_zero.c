@@ -1,6 +1,6 @@
 /* near_zero.c - all digits of logarithms near 0. log(1 + e^-40) is e^-40, but 1 + e^-40 is 1 in
  * double. So a sum in two doubles leaves out the maximum (api/rounding.h). If logsumexp is near 0,
- * m and log(d) may cancel each other. So it is added up in two doubles, too. */
+ * m and log(d) may cancel each other. So its exponentials and its logarithm are two doubles too. */
 #include "near_zero.h"
 
 static bool is_logsumexp(const ons_strip *strip) {
@@ -32,8 +32,9 @@ static ons_two_row row_in_two(ons_strip *strip, int64_t i) {
     return row;
 }
 
-/* Such a row gets an anchor (ons_strip_anchor). A row of log_softmax gets its m, and d_low has the
- * sum without the maximum. A row of logsumexp gets its value, and the state of one element. */
+/* A row with a result near 0 gets an anchor (ons_strip_anchor). For log_softmax the anchor is m,
+ * and d_low is the sum without the maximum. For logsumexp the anchor is the result, and the state
+ * is the state of one element. */
 void ons_strip_keep_digits(ons_strip *strip) {
     if (!is_logsumexp(strip) && strip->problem->operation != ONS_OPERATION_log_softmax) return;
     const double one = strip->kernels->top_exponential(0.0);

@@ -1,6 +1,7 @@
 /* fused_warp_staged.cu - fused_warp for short rows that lie one after the other. A block stages all
  * its rows in shared memory (staged.cuh), and a lane takes its chunks from there. LANES lanes share
- * a row, K chunks each (kernels.def). A lane that shares no row takes several, one after the other.
+ * a row, K chunks each (kernels.def). If LANES is 1, a lane takes several rows, one after the
+ * other.
  *
  * All operations on a row alone share one kernel. It keeps the exponentials, or reads the elements
  * again if the operation needs them. */
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const staged_rows<T> staged(args, args.x, args.launch.first_row + (int64_t)blockIdx.x * rows,
                                 rows, memory);
     staged.read();
-    /* Returns whether all is done. */
+    /* Returns true if the row's one value is written. */
     auto process = [&](int r, int64_t index) {
         const auto chunks = staged.template chunks<K, LANES>(r, Team::template chunk<K>());
         const auto tile = converted(chunks.load());

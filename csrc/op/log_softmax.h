@@ -57,9 +57,9 @@ ONS_OPERATION_IN_PYTHON(
     log_softmax, ROW,
     "scale * array - log(sum(exp(scale * array))) along axis: the logarithm of softmax. It\n"
     "does not underflow as softmax does.",
-    "    A row with a NaN or +inf, or with nothing but -inf, is NaN. An excluded element is\n"
-    "    -inf. Errors in every test: at most 2.5 eps * max(1, abs(result)) in float32 and\n"
-    "    float64, rounded once to 16 bits. The method safe keeps all digits near 0.\n",
+    "    A row with a NaN or +inf, or with nothing but -inf, is NaN. An excluded element's\n"
+    "    result is -inf. In every test the error is at most 2.5 eps * max(1, abs(result)).\n"
+    "    16-bit results are float32 results, rounded once. safe keeps all digits near 0.\n",
     ">>> ons.log_softmax([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4)\n"
     "array([-5.0952, -4.0952, -3.0952, -0.0952, -4.0952, -5.0952])\n")
 #endif

@@ -51,8 +51,8 @@ ONS_OPERATION_IN_PYTHON(
     "log(sum(exp(scale * array))) along axis, for logits of any size. The array is read once.",
     "    If no dimension is left, the result is a number. A row with a NaN gives NaN. A row\n"
     "    with +inf and no NaN gives +inf. A row without elements, or with nothing but -inf,\n"
-    "    gives -inf. Errors in every test: at most 2.5 eps * max(1, abs(result)) in float32\n"
-    "    and float64, rounded once to 16 bits. The method safe keeps all digits near 0.\n",
+    "    gives -inf. In every test the error is at most 2.5 eps * max(1, abs(result)). 16-bit\n"
+    "    results are float32 results, rounded once. safe keeps all digits near 0.\n",
     ">>> float(ons.logsumexp([1.0, 2.0, 3.0, 6.0, 2.0, 1.0]).round(4))\n"
     "6.0952\n")
 #endif

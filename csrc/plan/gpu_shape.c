@@ -56,7 +56,7 @@ enum { ROWS_FOR_BLOCKS_OF_A_WARP = 1 << 16 }; /* scaled */
  * nanosecond. */
 static const double BLOCKS_A_SECOND = 5e6;
 
-/* Whether the memory moves so many rows in less time than a block takes to begin. */
+/* Whether blocks of so many rows end faster than the GPU begins blocks. */
 static bool ends_too_soon(const gpu_row *row, const ons_plan *plan, int64_t rows) {
     const int64_t arrays = row->gradient ? 3 : has_one_a_row(row) ? 1 : 2;
     const double bytes = (double)(rows * plan->N * row->element_bytes * arrays),
@@ -66,9 +66,10 @@ static bool ends_too_soon(const gpu_row *row, const ons_plan *plan, int64_t rows
     return bandwidth > blocks * bytes;
 }
 
-/* The most threads of a block in fused_warp, if a row fills a warp. Blocks are small, so that few
- * warps wait for the last warp of their block. But if the memory is faster than blocks of one warp
- * begin, blocks have two. */
+/* The most threads of a block in fused_warp, if a row fills a warp. Small blocks are better: few
+ * warps then wait for the last warp of their block. 16-bit rows have two warps, and other rows have
+ * one. They have two if blocks of one warp would end too soon, and WARP_ROW_THREADS if they are
+ * few. */
 static int limit_of_warps(const gpu_row *row, const ons_plan *plan) {
     if (!row->is_16_bit && plan->rows < scaled(ROWS_FOR_BLOCKS_OF_A_WARP, row->gpu))
         return WARP_ROW_THREADS;
@@ -84,8 +85,9 @@ static int limit_of_threads(const gpu_row *row, const ons_plan *plan, int64_t la
     return threads;
 }
 
-/* The rows that a lane takes one after the other, if it takes staged rows alone. A block then has
- * more work, since its launch costs as much as some rows. Rows that are few fill the GPU first. */
+/* The rows that a lane takes one after the other, if it takes staged rows alone. The launch
+ * of a block costs as much as some rows. If rows are few, a lane has one, so that they fill the
+ * GPU. */
 static int64_t staged_rows_of_lane(const gpu_row *row, const ons_plan *plan) {
     enum { ELEMENTS = 16, ELEMENTS_OF_MORE = 48, MOST_ROWS = 16 };
     const bool more = row->is_16_bit || has_one_a_row(row);
@@ -132,9 +134,10 @@ static void shape_warp(const gpu_row *row, const ons_plan *plan, int64_t *lanes,
 }
 
 /* Whether many rows that all begin and end with a pack gain if they are staged. Rows of a lane
- * gain, since a lane then takes several. Longer rows gain if their shape would leave a part of the
- * lanes or chunks empty. Rows of a multiple of 32 bytes meet in the same banks of shared memory, so
- * they gain only if that part is large. log_softmax reads its elements twice and gains less. */
+ * gain, since a lane then takes several. Longer rows gain if their shape would leave many of the
+ * lanes' chunks empty, but not if they give one value. Rows of a multiple of 32 bytes meet in the
+ * same banks of shared memory. Of them only longer 16-bit rows gain. log_softmax reads its elements
+ * twice and gains less. */
 static bool gains_staged(const gpu_row *row, const ons_plan *plan) {
     enum {
         MANY_ELEMENTS = 1 << 22, /* scaled */

@@ -120,10 +120,10 @@ class Plan:
     def seconds(self, bandwidth: float | None = None) -> float | None:
         """The time to expect: `measured_seconds`, or else the time of the bytes at the speed of a copy.
 
-        On a GPU the time of the bytes is the least that a call can take. The result is never below the time
-        of a launch, and for `exact` never below the time of its arithmetic in double. It leaves out reads
-        that the L2 cache may serve. On the CPU a call can take less, if it writes past the caches or finds
-        the array in them.
+        On a GPU the result is the least that a call can take. It is the largest of three times: the time of
+        the bytes without the reads that the L2 cache may serve, the time of a launch, and for `exact` the
+        time of its arithmetic in double. On the CPU a call can take less, if it writes past the caches or
+        finds the array in them.
 
         Parameters
         ----------

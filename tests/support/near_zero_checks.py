@@ -63,8 +63,8 @@ def layouts(x):
 
 
 def faults(logsumexp, log_softmax, seed=0):
-    """What lies further from the exact results than 4 places, or than two doubles of the largest
-    element. The functions take (array, axis, where)."""
+    """Yields each result near 0 that is off by more than 4 units in the last place. A logsumexp must also be
+    off by 1e-28. The functions take (array, axis, where)."""
     rng = np.random.default_rng(seed)
     for kind in KINDS:
         for N in LENGTHS:

@@ -24,8 +24,8 @@ __device__ inline state<Real> state_of_one(Real x) {
     return {x, to.exponential(x - to.anchor) * arithmetic<Real>::LOWERED};
 }
 
-/* If the row's logsumexp is near 0, or for log_softmax the logarithm of its d, adds up the row once
- * more and sets *log to it. Returns whether it does. The whole block must call it. */
+/* Computes the row's logsumexp again, or for log_softmax the logarithm of its d, if it is near 0.
+ * Sets *log to it then, and returns true. The whole block must call it. */
 template <typename Ops, typename Form, typename Row, typename Real>
 __device__ __forceinline__ bool keep_digits(ons_operation operation, const Row &row,
                                             const state<Real> &total, Real *log) {

@@ -57,8 +57,7 @@ __device__ __forceinline__ Real finish_tile_of(ons_operation operation, const Ti
     return excluded;
 }
 
-/* Reads the tiles of a row again and writes the results. `constants` has the constants of the row.
- */
+/* Reads the tiles of a row again and writes the results. */
 template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
           typename Real>
 __device__ inline void finish_tiles_with(const Arguments &args, const Rows &row, int64_t begin,
@@ -69,8 +68,8 @@ __device__ inline void finish_tiles_with(const Arguments &args, const Rows &row,
     });
 }
 
-/* Does so, or writes the one value of row `index` of this launch. Ops may be one operation: some
- * kernels are faster if they branch around the loop. */
+/* Writes the results of row `index` of this launch, or its one value. Ops may be one operation:
+ * some kernels are faster if they branch around the loop. */
 template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
           typename Real>
 __device__ inline void finish_tiles(const Arguments &args, int64_t index, const Rows &row,

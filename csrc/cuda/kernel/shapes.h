@@ -7,10 +7,10 @@
 /* A chunk is 16 bytes of the compute type. */
 enum {
     WARP = 32,
-    WARP_ROW_THREADS = 128,      /* most threads of a block in fused_warp */
-    MOST_WARP_ROW_THREADS = 512, /* the same if the rows of 128 threads would end too soon */
+    WARP_ROW_THREADS = 128,      /* usual limit of a block in fused_warp */
+    MOST_WARP_ROW_THREADS = 512, /* the limit if such a block would end too soon */
     WARP_CHUNKS = 8,             /* most chunks of a lane in fused_warp */
-    WARP_CHUNKS_16_BIT = 12,     /* the same for 16-bit rows */
+    WARP_CHUNKS_16_BIT = 12,     /* the same for a 16-bit row that has a warp */
     BLOCK_CHUNKS = 8,            /* chunks of a thread in fused_block and online_block */
     BLOCK_THREADS = 1024,        /* most threads of a block there, for rows without gaps */
     ANY_BLOCK_THREADS = 512,     /* the same for other rows, whose addresses take more registers */
