@@ -157,8 +157,7 @@ ONS_INLINE double ons_two_logsumexp(const ons_two_row *row, ons_rounding to) {
     return ons_two_rounded(ons_two_add(ons_two_of(row->m), ons_two_row_log(row)), to);
 }
 
-/* ------- Logarithms near 0, for `safe`. Results may be doubles, so no rounding is proven -------
- */
+/* ------- Logarithms near 0, for `safe`. Results may be doubles: no rounding is proven ------- */
 
 /* Whether a logarithm may miss digits, if it was found from d. */
 ONS_INLINE bool ons_log_is_near_zero(double log) { return fabs(log) < 0.5; }

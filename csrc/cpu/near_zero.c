@@ -35,7 +35,7 @@ static ons_two_row row_in_two(ons_strip *strip, int64_t i) {
 /* A row with a result near 0 gets an anchor (ons_strip_anchor). For log_softmax the anchor is m,
  * and d_low is the sum without the maximum. For logsumexp the anchor is the result, and the state
  * is the state of one element. */
-void ons_strip_keep_digits(ons_strip *strip) {
+void ons_near_zero_keep_digits(ons_strip *strip) {
     if (!is_logsumexp(strip) && strip->problem->operation != ONS_OPERATION_log_softmax) return;
     const double one = strip->kernels->top_exponential(0.0);
     bool anchored = strip->anchored;

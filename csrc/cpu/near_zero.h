@@ -6,6 +6,6 @@
 
 /* Call it when the states of the strip's rows are known. Rows of log_softmax and logsumexp with a
  * result near 0 are read once more, and get a state that has all digits of the result. */
-void ons_strip_keep_digits(ons_strip *strip);
+void ons_near_zero_keep_digits(ons_strip *strip);
 
 #endif

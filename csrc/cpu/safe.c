@@ -16,7 +16,7 @@ static void safe(ons_strip *strip) {
         primitives->sum_exp(&strip->rows, ons_strip_load(strip, j, n), n);
         ons_strip_end_tile(strip, j + n, N, false);
     }
-    ons_strip_keep_digits(strip);
+    ons_near_zero_keep_digits(strip);
     ons_online_finish(strip, 0, N);
 }
 

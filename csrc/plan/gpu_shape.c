@@ -118,14 +118,14 @@ static void shape_warp(const gpu_row *row, const ons_plan *plan, int64_t *lanes,
 #include "../cuda/kernels.def"
 #undef ONS_WARP_SHAPE
     };
+    const int64_t fills =
+        (int64_t)row->gpu->threads_a_multiprocessor / 4 * row->gpu->multiprocessors;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i].rows != shapes_of(row) || shapes[i].one_a_row != has_one_a_row(row)) continue;
         /* a lane would write float32 in parts of sectors, and other lanes would wait */
         const bool few_lanes = shapes[i].lanes <= 2 && row->chunks > 2 * shapes[i].lanes;
         if (row->widened && few_lanes) continue;
         /* few rows with more chunks a lane would leave a part of the GPU empty */
-        const int64_t fills =
-            (int64_t)row->gpu->threads_a_multiprocessor / 4 * row->gpu->multiprocessors;
         if (shapes[i].chunks > WARP_CHUNKS_16_BIT && plan->rows * shapes[i].lanes < fills) continue;
         *lanes = shapes[i].lanes;
         *chunks = shapes[i].chunks;
@@ -145,8 +145,7 @@ static bool gains_staged(const gpu_row *row, const ons_plan *plan) {
         PACK = 16,
         LONGEST_OF_LANE = 24,
         LONGER_BEGIN = 33,
-        LONGEST = 140,
-        LONGEST_LOG_16_BIT = 172
+        LONGEST = 172 /* softmax of 16-bit rows has no such limit */
     };
     const bool is_16_bit = row->is_16_bit;
     const bool keeps_elements = ons_operations[row->operation].keeps == ONS_KEEP_ELEMENTS;
@@ -159,8 +158,8 @@ static bool gains_staged(const gpu_row *row, const ons_plan *plan) {
     int64_t lanes, chunks;
     shape_warp(row, plan, &lanes, &chunks);
     const double filled = (double)row->chunks / (double)(lanes * chunks);
-    if (!is_16_bit) return !meet && N <= LONGEST && filled < 0.9;
-    return filled < (meet ? 0.84 : 0.965) && (!keeps_elements || N <= LONGEST_LOG_16_BIT);
+    if ((meet || N > LONGEST) && !is_16_bit) return false;
+    return filled < (meet ? 0.84 : 0.965) && (N <= LONGEST || !keeps_elements);
 }
 
 /* With fewer rows than this, staging makes two kinds of rows slower: long rows, and rows whose

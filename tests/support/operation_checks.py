@@ -16,10 +16,18 @@ from support import BFLOAT16, DTYPES, METHODS, STABLE_METHODS, Guarded, lay_out,
 import onsoftmax as ons
 
 
+def is_near_zero(operation, exact, axis):
+    """Where `safe` adds up the row once more: at logarithms from -0.5 to 0.5. For log_softmax that is the
+    largest one of the row."""
+    if operation == "log_softmax":
+        exact = np.max(exact, axis=axis, keepdims=True, initial=-np.inf)
+    return abs(exact) < 0.51
+
+
 def check(operation, x, axis, facts, wanted=None, **options):
     """`auto` must be near the exact result, or have the wanted bits. Every method must have the bits of
-    `auto`. One exception: the logarithms of `safe` must only be near the exact ones, because `safe` keeps
-    more digits near 0."""
+    `auto`. One exception: near 0, logarithms of `safe` must only be near the exact ones, because `safe` keeps
+    more digits there."""
     auto = getattr(ons, operation)(x, axis, **options)
     exact = getattr(oracle, operation)(x, axis, **options)
     if wanted is None:
@@ -31,11 +39,9 @@ def check(operation, x, axis, facts, wanted=None, **options):
         y = getattr(ons, operation)(x, axis, method=method, **options)
         if method == "safe" and operation != "softmax":
             far = oracle.far_from(y, exact, oracle.compute_type(x.dtype))
-            require(
-                not far.any(), operation, method, x.dtype, *facts, "wrong at", np.argwhere(far)[:5].tolist()
-            )
-        else:
-            require(same_bits(np.asarray(y), np.asarray(auto)), operation, method, x.dtype, *facts, "bits")
+            require(not far.any(), operation, method, x.dtype, *facts, "far from the exact logarithms")
+            y = np.where(is_near_zero(operation, exact, axis), auto, y)
+        require(same_bits(np.asarray(y), np.asarray(auto)), operation, method, x.dtype, *facts, "bits")
     return auto
 
 

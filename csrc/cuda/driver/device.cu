@@ -46,6 +46,18 @@ ons_status ons_gpu_count(int *count) {
     return status_of(cudaGetDeviceCount(count));
 }
 
+/* Multiply-adds in double a second; 0 if the driver does not say. */
+static double doubles_of(int gpu, const ons_gpu &known) {
+    const double floats = known.architecture < 86 ? 64 : 128; /* a multiprocessor, each clock */
+    int kilohertz = 0, floats_to_doubles = 0;
+    cudaError_t error = cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, gpu);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&floats_to_doubles,
+                                       cudaDevAttrSingleToDoublePrecisionPerfRatio, gpu);
+    if (status_of(error) != ONS_OK || floats_to_doubles <= 0) return 0;
+    return known.multiprocessors * floats * (1e3 * kilohertz) / floats_to_doubles;
+}
+
 static cudaError_t ask(int gpu, ons_gpu *to) {
     struct {
         cudaDeviceAttr attribute;
@@ -58,9 +70,7 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
                  {cudaDevAttrMaxThreadsPerMultiProcessor, 0},
                  {cudaDevAttrL2CacheSize, 0},
                  {cudaDevAttrMemoryClockRate, 0}, /* kHz */
-                 {cudaDevAttrGlobalMemoryBusWidth, 0},
-                 {cudaDevAttrClockRate, 0}, /* kHz */
-                 {cudaDevAttrSingleToDoublePrecisionPerfRatio, 0}};
+                 {cudaDevAttrGlobalMemoryBusWidth, 0}};
     for (auto &one : asked) {
         cudaError_t error = cudaDeviceGetAttribute(&one.answer, one.attribute, gpu);
         if (error != cudaSuccess) return error;
@@ -72,9 +82,7 @@ static cudaError_t ask(int gpu, ons_gpu *to) {
     to->threads_a_multiprocessor = asked[5].answer;
     to->l2_bytes = asked[6].answer;
     to->bandwidth = 2 * (1e3 * asked[7].answer) * (asked[8].answer / 8); /* two bits a clock */
-    const double floats = to->architecture == 80 ? 64 : 128; /* a multiprocessor, each clock */
-    if (asked[10].answer > 0)
-        to->doubles = to->multiprocessors * floats * (1e3 * asked[9].answer) / asked[10].answer;
+    to->doubles = doubles_of(gpu, *to);
     cudaDeviceProp properties;
     cudaError_t error = cudaGetDeviceProperties(&properties, gpu);
     if (error != cudaSuccess) return error;
