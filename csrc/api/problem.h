@@ -165,8 +165,9 @@ typedef struct {
 typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
 
 /* The kind of rows on a GPU (cuda/kernel/launch_rows.cuh): any; without gaps and without changes;
- * without gaps, with a mask or a scale; side by side in packs, in the column form. */
-typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED } ons_loader;
+ * without gaps, with a mask or a scale; side by side in whole packs, in the column form; side by
+ * side at any place, in the column form. */
+typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED, ONS_PACKED_APART } ons_loader;
 
 typedef struct {
     ons_method method;

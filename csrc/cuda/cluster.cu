@@ -144,7 +144,7 @@ ons_status launch_cluster(const launch_request &request) {
         };
     };
     if (plan->loader == ONS_PACKED)
-        return with_packs<FAMILY>(request, launch_as(block_of_packs<CHUNK<float>>()));
+        return with_packs<FAMILY, false>(request, launch_as(block_of_packs<CHUNK<float>>()));
     if (plan->form == ONS_COLUMN_FORM)
         return with_columns<FAMILY>(request, launch_as(block_of_columns()));
     return with_rows<FAMILY>(request, launch_as(block_a_row()));

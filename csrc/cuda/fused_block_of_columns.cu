@@ -28,11 +28,16 @@ static auto launch_as(const launch_request &request, Form) {
 ons_status launch_fused_block_of_columns(const launch_request &request) {
     constexpr ons_family FAMILY = ONS_FAMILY_fused_block_of_columns;
     if (request.plan->loader == ONS_PACKED)
-        return with_packs<FAMILY>(request, launch_as(request, block_of_packs<CHUNK<float>>()));
+        return with_packs<FAMILY, false>(request,
+                                         launch_as(request, block_of_packs<CHUNK<float>>()));
     return with_columns<FAMILY>(request, launch_as(request, block_of_columns()));
 }
 
 ons_status launch_gradients_in_block_of_columns(const launch_request &request) {
+    if (request.plan->loader == ONS_PACKED)
+        return with_packed_gradients<true>(request, [&](auto rows) {
+            return launch_as(request, block_of_packs<CHUNK<float>>())(gradient_operations(), rows);
+        });
     return with_general_gradient(request, [&](auto rows) {
         return launch_as(request, block_of_columns())(gradient_operations(), rows);
     });

@@ -6,13 +6,11 @@
  * Moves 1 read + 1 write of N; one exponential an element. Stops at 32 lanes of 8 chunks, or 12
  * chunks in 16 bits; in the column form at one lane. With a gradient it moves 2 reads + 1 write.
  *
- * fused_warp_staged.cu takes short rows that lie one after the other. With a gradient, this kernel
- * takes such rows too (rows/staged_gradient.cuh). */
+ * fused_warp_staged.cu and gradient_staged.cu take short rows that lie one after the other. */
 #include "kernel/held.cuh"
 #include "kernel/launch_divergence.cuh"
 #include "kernel/launch_loss.cuh"
 #include "kernel/launch_packs.cuh"
-#include "rows/staged_gradient.cuh"
 #include "team/lanes.cuh"
 
 template <typename Ops, typename Rows, typename Team, int K>
@@ -29,8 +27,9 @@ constexpr ons_warp_rows SHAPED_AS = ONS_ALL_ROWS;
 template <typename X, alignment ALIGNED>
 constexpr ons_warp_rows SHAPED_AS<contiguous_rows<X, ALIGNED>> =
     sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
-template <typename X>
-constexpr ons_warp_rows SHAPED_AS<masked_rows<X>> = sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
+template <typename X, alignment ALIGNED>
+constexpr ons_warp_rows SHAPED_AS<masked_rows<X, ALIGNED>> =
+    sizeof(X) == 2 ? ONS_16_BIT_ROWS : ONS_ALL_ROWS;
 
 /* Both call body(lanes, chunks) with the plan's numbers as constants. */
 template <typename Ops, typename Rows, typename Body>
@@ -56,11 +55,27 @@ static ons_status with_gradient_shape(const ons_plan *plan, Body body) {
 }
 
 template <typename Ops, typename Rows, typename Team, int K>
-static ons_status launch_as(const launch_request &request, const typename Rows::arguments &rows,
-                            int shared_bytes = 0) {
+static ons_status launch_as(const launch_request &request, const typename Rows::arguments &rows) {
     launch_shape shape = {1, request.plan->threads};
-    shape.shared_bytes = shared_bytes;
+    shape.rows = rows.rows;
     return launch_strips(request, shape, fused_warp_kernel<Ops, Rows, Team, K>, rows);
+}
+
+/* The lanes that share a column of at most N packs. */
+template <typename Ops>
+constexpr int lanes_of_column(int N) {
+    const int most = TAKES_TWO_ROWS<Ops> ? GRADIENT_PACKS_A_LANE : PACKS_A_LANE;
+    return N > most ? N / most : 1;
+}
+
+template <typename Ops, typename Columns>
+static ons_status launch_packs(const launch_request &request, const Columns &columns) {
+    using Rows = typename Columns::Rows;
+    return with_constant<4, 8, 16, 32>((int)request.plan->tile, [&](auto N) {
+        constexpr int K = decltype(N)::value, ALONG = lanes_of_column<Ops>(K);
+        return launch_as<Ops, Rows, lanes_of_packs<Rows::C, ALONG>, K / ALONG>(request,
+                                                                               columns.arguments);
+    });
 }
 
 template <typename Ops, typename Columns>
@@ -74,14 +89,9 @@ static ons_status launch_columns(const launch_request &request, const Columns &c
 ons_status launch_fused_warp(const launch_request &request) {
     constexpr ons_family FAMILY = ONS_FAMILY_fused_warp;
     const ons_plan *plan = request.plan;
-    if (plan->loader == ONS_PACKED)
-        return with_packs<FAMILY>(request, [&](auto ops, auto rows) {
-            using Rows = typename decltype(rows)::Rows;
-            return with_constant<4, 8, 16, 32>((int)plan->tile, [&](auto N) {
-                constexpr int ALONG = decltype(N)::value > PACKS_A_LANE ? 2 : 1;
-                return launch_as<decltype(ops), Rows, lanes_of_packs<Rows::C, ALONG>,
-                                 decltype(N)::value / ALONG>(request, rows.arguments);
-            });
+    if (plan->loader == ONS_PACKED || plan->loader == ONS_PACKED_APART)
+        return with_packs<FAMILY, true>(request, [&](auto ops, auto rows) {
+            return launch_packs<decltype(ops)>(request, rows);
         });
     if (plan->form == ONS_COLUMN_FORM)
         return with_columns<FAMILY>(request, [&](auto ops, auto rows) {
@@ -107,6 +117,10 @@ ons_status launch_losses_in_warp(const launch_request &request) {
 }
 
 ons_status launch_gradients_in_warp(const launch_request &request) {
+    auto packs = [&](auto rows) { return launch_packs<gradient_operations>(request, rows); };
+    if (request.plan->loader == ONS_PACKED) return with_packed_gradients<true>(request, packs);
+    if (request.plan->loader == ONS_PACKED_APART)
+        return with_packed_gradients<false>(request, packs);
     if (request.plan->form == ONS_COLUMN_FORM)
         return with_general_gradient(
             request, [&](auto rows) { return launch_columns<gradient_operations>(request, rows); });
@@ -127,32 +141,4 @@ ons_status launch_divergences_in_warp(const launch_request &request) {
                 request, rows.arguments);
         });
     });
-}
-
-template <typename T>
-static ons_status launch_staged_gradients(const launch_request &request) {
-    const ons_plan *plan = request.plan;
-    const ons_problem *problem = request.problem;
-    return with_gradient_shape<CHUNK<float>>(plan, [&](auto L, auto K) {
-        using Rows = staged_gradients<T, decltype(L)::value>;
-        const typename Rows::arguments rows = {{(const T *)problem->operand[ONS_X].data,
-                                                (T *)problem->operand[ONS_Y].data,
-                                                plan->rows,
-                                                plan->N,
-                                                {},
-                                                {}},
-                                               (const T *)problem->operand[ONS_GRADIENT].data,
-                                               (float)problem->scale_by,
-                                               problem->operation};
-        return launch_as<gradient_operations, Rows, lanes<decltype(L)::value>, decltype(K)::value>(
-            request, rows, 2 * (staged_bytes<T>(plan->width, plan->N) + 15));
-    });
-}
-
-ons_status launch_gradients_in_warp_staged(const launch_request &request) {
-    switch (request.problem->operand[ONS_X].dtype) {
-    case ONS_FLOAT16: return launch_staged_gradients<__half>(request);
-    case ONS_BFLOAT16: return launch_staged_gradients<__nv_bfloat16>(request);
-    default: return launch_staged_gradients<float>(request);
-    }
 }

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     /* Returns true if the row's one value is written. */
     auto process = [&](int r, int64_t index) {
         const auto chunks = staged.template chunks<K, LANES>(r, Team::template chunk<K>());
-        const auto tile = converted(chunks.load());
+        const auto tile = converted(chunks.load(args.format.minus_infinity()));
         float x[K * CHUNK<float>];
         const auto m = Team::near(largest{tile.largest()});
         const auto d = Team::near(exponentiate<in_any_order>(tile, reference(m), x));
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
             using Op = decltype(op);
             if constexpr (Op::KEEPS == ONS_KEEP_ELEMENTS) {
                 __syncwarp(); /* so the compiler does not keep the elements in registers */
-                converted(chunks.load()).take(x);
+                converted(chunks.load(args.format.minus_infinity())).take(x);
             }
             finish_kept<Op, float>(args.which, x, state{m, d});
         });
@@ -65,16 +65,6 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     }
     if (LANES == 1 && args.one_a_row) return;
     staged.write();
-}
-
-/* Calls body(an integral constant equal to `value`). `value` is from MIN to MAX. */
-template <int MIN, int MAX, typename Body>
-static ons_status with_constant_of(int value, Body body) {
-    if (value == MIN) return body(std::integral_constant<int, MIN>());
-    if constexpr (MIN < MAX)
-        return with_constant_of<MIN + 1, MAX>(value, body);
-    else
-        return ONS_E_OPERAND;
 }
 
 template <typename T>

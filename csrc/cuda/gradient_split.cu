@@ -70,8 +70,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
             for_each_tile<Form, TILE_CHUNKS>(
                 row, part.begin, part.end, [&](int64_t chunk, const auto &tile) {
                     row.template store<TILE_CHUNKS, Form::STRIDE, true>(
-                        chunk, tile.template results<Op>(sum.rounded()), tile.allowed(),
-                        Op::EXCLUDED);
+                        chunk, tile.template results<Op>(sum), tile.allowed(), Op::EXCLUDED);
                 });
         });
     });

@@ -47,7 +47,7 @@ ONS_ALWAYS VEC log_softmax_backward_element(VEC dy, VEC y, VEC first, VEC second
 #ifdef ONS_OPERATION_ON_CUDA
 
 struct log_softmax_backward : operation_log_softmax_backward {
-    static constexpr bool ADDS_PRODUCTS = false;
+    static constexpr bool ADDS_PRODUCTS = false, HAS_PLAIN = true, ALWAYS_PLAIN = false;
 
     /* Far below 0, e^y may be 0 although its product with the sum is not. There the code computes
      * e^(y + LOWER), and multiplies the sum by e^-LOWER. */
@@ -65,6 +65,11 @@ struct log_softmax_backward : operation_log_softmax_backward {
     __device__ static Real element(Real dy, Real y, Real first, Real second, Real power) {
         const bool far = y < -LOWER<Real>;
         return fma(-exp(far ? y + LOWER<Real> : y), far ? second : first, dy * power);
+    }
+    /* The same if y is at least -LOWER and power is 1. */
+    template <typename Real>
+    __device__ static Real plain(Real dy, Real y, Real first) {
+        return fma(-exp(y), first, dy);
     }
 };
 

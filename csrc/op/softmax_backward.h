@@ -31,7 +31,7 @@ ONS_ALWAYS VEC softmax_backward_element(VEC dy, VEC y, VEC first, VEC second, VE
 #ifdef ONS_OPERATION_ON_CUDA
 
 struct softmax_backward : operation_softmax_backward {
-    static constexpr bool ADDS_PRODUCTS = true;
+    static constexpr bool ADDS_PRODUCTS = true, HAS_PLAIN = true, ALWAYS_PLAIN = true;
 
     /* As on the CPU. */
     template <typename Real>
@@ -44,6 +44,10 @@ struct softmax_backward : operation_softmax_backward {
     __device__ static Real element(Real dy, Real y, Real first, Real second, Real power) {
         const Real dx = (y * power) * (dy - first);
         return second != 0 ? fma(-y, second, dx) : dx;
+    }
+    template <typename Real>
+    __device__ static Real plain(Real dy, Real y, Real first) {
+        return y * (dy - first);
     }
 };
 

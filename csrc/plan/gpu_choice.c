@@ -272,15 +272,20 @@ static bool is_contiguous(const ons_problem *problem) {
            (problem->extent[last] == 1 || has_no_gaps(problem, last));
 }
 
-/* Whether contiguous_gradients can take the rows: all three arrays have one type. A scale that is
- * one number multiplies the result. */
+/* is_plain for an operation that takes a gradient. All three arrays must have one type. The scale
+ * may be any number, because it multiplies the result. */
+static bool is_plain_gradient(const ons_problem *problem) {
+    const ons_dtype dtype = problem->operand[ONS_X].dtype;
+    return problem->operand[ONS_Y].dtype == dtype &&
+           problem->operand[ONS_GRADIENT].dtype == dtype && !problem->operand[ONS_WHERE].data &&
+           !problem->operand[ONS_SCALE].data && problem->reduced_dims <= 1;
+}
+
+/* Whether contiguous_gradients can take the rows. */
 static bool is_contiguous_gradient(const ons_problem *problem) {
-    const ons_operand *x = &problem->operand[ONS_X], *y = &problem->operand[ONS_Y],
-                      *gradient = &problem->operand[ONS_GRADIENT];
+    const ons_operand *gradient = &problem->operand[ONS_GRADIENT];
     int inner = problem->dims - 1;
-    return x->dtype == y->dtype && x->dtype == gradient->dtype &&
-           !problem->operand[ONS_WHERE].data && !problem->operand[ONS_SCALE].data &&
-           problem->reduced_dims <= 1 && problem->dims <= 2 &&
+    return is_plain_gradient(problem) && problem->dims <= 2 &&
            (problem->extent[inner] == 1 ||
             (has_no_gaps(problem, inner) &&
              gradient->stride[inner] == ons_dtype_size(gradient->dtype)));
@@ -342,24 +347,34 @@ static bool can_be_staged_twice(const ons_problem *problem, const ons_plan *plan
         if ((x - (uintptr_t)operand->data) % 16 || operand->stride[0] != plan->N * size)
             return false;
     }
-    return !plan->all_aligned;
+    return true;
 }
 
-/* Whether packed_columns can take the columns, in the column form: all packs of columns lie at
- * multiples of their size. A pack has as many columns as a chunk has elements. */
-static bool is_packed(const ons_problem *problem) {
-    const ons_operand *const operands[] = {&problem->operand[ONS_X], &problem->operand[ONS_Y]};
-    int inner = problem->dims - 2, pack = 4;
-    if (!is_plain(problem) || problem->operand[ONS_X].dtype == ONS_FLOAT64 || problem->dims > 3 ||
-        !has_no_gaps(problem, inner) || problem->extent[inner] % pack)
-        return false;
-    for (int i = 0; i < 2; i++) {
-        int64_t size = pack * ons_dtype_size(operands[i]->dtype);
-        if ((uintptr_t)operands[i]->data % (uintptr_t)size) return false;
+/* Whether packed_columns can take the columns, in the column form. */
+static bool is_beside(const ons_problem *problem) {
+    const bool has_gradient = ons_operations[problem->operation].gradient;
+    const ons_operand *gradient = &problem->operand[ONS_GRADIENT];
+    const int inner = problem->dims - 2;
+    return (has_gradient ? is_plain_gradient(problem) : is_plain(problem)) &&
+           problem->operand[ONS_X].dtype != ONS_FLOAT64 && problem->dims <= 3 &&
+           has_no_gaps(problem, inner) &&
+           (!has_gradient || gradient->stride[inner] == ons_dtype_size(gradient->dtype));
+}
+
+/* Whether all packs of such columns are whole, and lie at multiples of their size. A pack has as
+ * many columns as a chunk has elements. */
+static bool has_whole_packs(const ons_problem *problem) {
+    const ons_role roles[] = {ONS_X, ONS_Y, ONS_GRADIENT};
+    const int inner = problem->dims - 2, pack = 4;
+    bool whole = problem->extent[inner] % pack == 0;
+    for (int i = 0; i < 2 + ons_operations[problem->operation].gradient; i++) {
+        const ons_operand *operand = &problem->operand[roles[i]];
+        const int64_t size = pack * ons_dtype_size(operand->dtype);
+        whole = whole && (uintptr_t)operand->data % (uintptr_t)size == 0;
         for (int dim = 0; dim < problem->dims; dim++)
-            if (dim != inner && operands[i]->stride[dim] % size) return false;
+            whole = whole && (dim == inner || operand->stride[dim] % size == 0);
     }
-    return true;
+    return whole;
 }
 
 /* A gradient's column that a lane does not hold has the row form in fused_warp. */
@@ -379,6 +394,7 @@ void ons_gpu_to_plan_for(const ons_problem *problem, const ons_machine *machine,
 }
 
 ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
+    enum { LEAST_APART = 256 }; /* columns side by side; few would leave many lanes idle */
     ons_gpu gpu;
     ons_gpu_to_plan_for(problem, machine, &gpu);
     if (plan->invariant) /* rows of every kind fit the same clusters */
@@ -421,7 +437,9 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         .masked = masked,
         .unaligned = contiguous && !plan->all_aligned &&
                      ons_dtype_size(problem->operand[ONS_X].dtype) <= ons_dtype_size(ONS_FLOAT32),
-        .packed = columns && !gradient && is_packed(problem),
+        .packed = columns && !divergence && is_beside(problem) && has_whole_packs(problem),
+        .packed_apart = columns && !divergence && is_beside(problem) &&
+                        problem->extent[problem->dims - 2] >= LEAST_APART,
         .gradient = gradient,
         .given = given,
         .staged = !columns && !divergence &&

@@ -34,7 +34,7 @@ static gpu_row seen_by(ons_family family, const gpu_row *row) {
     seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS;
     seen.is_16_bit &= seen.contiguous;
     seen.unaligned &= seen.contiguous;
-    seen.packed = seen.masked = false;
+    seen.packed = seen.packed_apart = seen.masked = false;
     seen.staged &= seen.contiguous;
     return seen;
 }
@@ -85,14 +85,15 @@ static int limit_of_threads(const gpu_row *row, const ons_plan *plan, int64_t la
     return threads;
 }
 
-/* The rows that a lane takes one after the other, if it takes staged rows alone. The launch
- * of a block costs as much as some rows. If rows are few, a lane has one, so that they fill the
- * GPU. */
-static int64_t staged_rows_of_lane(const gpu_row *row, const ons_plan *plan) {
+/* The rows that plan->lanes lanes take one after the other, if rows are staged. The launch of a
+ * block costs as much as some rows. Few rows are taken one by one, so that they fill the GPU. */
+static int64_t staged_rows_of_lanes(const gpu_row *row, const ons_plan *plan) {
     enum { ELEMENTS = 16, ELEMENTS_OF_MORE = 48, MOST_ROWS = 16 };
     const bool more = row->is_16_bit || has_one_a_row(row);
-    const int64_t lanes = (int64_t)row->gpu->threads_a_multiprocessor * row->gpu->multiprocessors;
-    const int64_t rows = min_of((more ? ELEMENTS_OF_MORE : ELEMENTS) / plan->N, plan->rows / lanes);
+    const int64_t threads = (int64_t)row->gpu->threads_a_multiprocessor * row->gpu->multiprocessors;
+    const int64_t rows =
+        min_of((more ? ELEMENTS_OF_MORE : ELEMENTS) * plan->lanes / max_of(plan->N, 1),
+               plan->rows * plan->lanes / threads);
     return max_of(1, min_of(rows, MOST_ROWS));
 }
 
@@ -206,7 +207,7 @@ static void take_warp(const gpu_row *row, ons_plan *plan) {
     if (staged) plan->family = ONS_FAMILY_fused_warp_staged;
     plan->lanes = (int)lanes;
     plan->width = plan->threads / lanes;
-    if (staged && lanes == 1) plan->width *= staged_rows_of_lane(row, plan);
+    if (staged && lanes == 1) plan->width *= staged_rows_of_lanes(row, plan);
     plan->elements_a_thread = (int)(chunks * row->chunk);
     plan->longest_row = (in_rows ? WARP * warp_chunks(row) : WARP_CHUNKS) * row->chunk;
 }
@@ -399,7 +400,7 @@ void ons_share_out(int64_t filled, int room, int max_warps, int64_t max_blocks, 
  * rows. */
 static void shape_cluster(const gpu_row *row, int64_t max_blocks, ons_plan *plan) {
     int64_t filled = ceil_div(row->chunks * row->threads_a_lane, CLUSTER_CHUNKS * WARP);
-    bool is_16_bit = row->contiguous && row->is_16_bit;
+    bool is_16_bit = (row->contiguous || row->masked) && row->is_16_bit;
     int room = plan->form == ONS_COLUMN_FORM ? COLUMN_CLUSTER_WARPS
                : is_16_bit                   ? CLUSTER_WARPS_16_BIT
                                              : CLUSTER_WARPS;
@@ -495,7 +496,8 @@ static ons_status take_grid(const gpu_row *row, ons_plan *plan) {
  * row. The sums have the same order as without packs. */
 static void take_packs(const gpu_row *row, ons_plan *plan) {
     if (plan->method == ONS_METHOD_fused_warp) {
-        int lanes = plan->tile > PACKS_A_LANE ? 2 : 1;
+        const int64_t most = row->gradient ? GRADIENT_PACKS_A_LANE : PACKS_A_LANE;
+        const int lanes = (int)max_of(1, plan->tile / most);
         plan->threads =
             ons_threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk), WARP_ROW_THREADS);
         plan->lanes = lanes;
@@ -504,6 +506,37 @@ static void take_packs(const gpu_row *row, ons_plan *plan) {
     } else {
         plan->elements_a_thread /= row->chunk;
     }
+}
+
+/* Whether rows of an operation that takes a gradient gain if they are staged. Rows that may begin
+ * inside a pack always gain. If rows are many, the shortest gain too. So do 16-bit rows whose shape
+ * would leave many chunks empty, and short rows of other types, whose lanes would read parts of
+ * sectors. Rows of a multiple of 32 bytes meet in the same banks of shared memory, so only the
+ * shortest of them gain. */
+static bool gains_staged_gradient(const gpu_row *row, const ons_plan *plan) {
+    enum { MANY_ELEMENTS = 1 << 22 /* scaled */, BANKS_MEET = 32, SHORTEST = 8, LONGEST = 32 };
+    const bool meet = plan->N * row->element_bytes % BANKS_MEET == 0;
+    const double filled =
+        (double)(row->chunks * row->chunk) / (double)(plan->lanes * plan->elements_a_thread);
+    if (!row->staged || !plan->all_aligned) return row->staged;
+    if (plan->rows * plan->N < scaled(MANY_ELEMENTS, row->gpu)) return false;
+    return plan->N <= SHORTEST || (!meet && (row->is_16_bit ? filled < 0.7 : plan->N <= LONGEST));
+}
+
+static void shape_staged_gradient(const gpu_row *row, ons_plan *plan) {
+    static const int shapes[][2] = {
+#define ONS_STAGED_GRADIENT_SHAPES(lanes, least, most) {lanes, most},
+#include "../cuda/kernels.def"
+#undef ONS_STAGED_GRADIENT_SHAPES
+    };
+    int i = 0;
+    while (shapes[i][0] * shapes[i][1] < row->chunks) i++;
+    plan->family = ONS_FAMILY_gradients_in_warp_staged;
+    plan->lanes = shapes[i][0];
+    plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
+    plan->width = plan->threads / plan->lanes;
+    plan->width *= staged_rows_of_lanes(row, plan);
+    plan->elements_a_thread = (int)ceil_div(row->chunks, plan->lanes) * row->chunk;
 }
 
 /* For operations that take a gradient. The parts of `split` are the same as for other
@@ -553,8 +586,8 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
         plan->width = plan->threads / plan->lanes;
         plan->elements_a_thread = shapes[i][1] * row->chunk;
         plan->longest_row = WARP * WARP_CHUNKS * row->chunk;
-        if (row->staged && plan->N <= plan->longest_row)
-            plan->family = ONS_FAMILY_gradients_in_warp_staged;
+        if (plan->N <= plan->longest_row && gains_staged_gradient(row, plan))
+            shape_staged_gradient(row, plan);
         return ONS_OK;
     }
     plan->elements_a_thread = chunks * row->chunk;
@@ -683,8 +716,12 @@ ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
         plan->tile =
             plan->elements_a_thread * (plan->threads / plan->width) * max_of(plan->blocks_a_row, 1);
     if (plan->form == ONS_COLUMN_FORM) {
-        plan->loader = row->packed && has_packs(plan->method) ? ONS_PACKED : ONS_GENERAL;
-        if (plan->loader == ONS_PACKED) take_packs(row, plan);
+        const bool apart = row->packed_apart && plan->method == ONS_METHOD_fused_warp &&
+                           plan->tile <= LONGEST_APART;
+        plan->loader = row->packed && has_packs(plan->method) ? ONS_PACKED
+                       : apart                                ? ONS_PACKED_APART
+                                                              : ONS_GENERAL;
+        if (plan->loader != ONS_GENERAL) take_packs(row, plan);
     }
     if (status == ONS_OK && plan->longest_row && plan->N > plan->longest_row)
         status = ONS_E_ROW_TOO_LONG;

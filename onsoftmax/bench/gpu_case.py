@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from .. import Normalizer
@@ -44,8 +45,9 @@ def make_tensors(case: Case) -> dict[str, torch.Tensor]:
         forward = getattr(torch, case.operation.removesuffix("_backward"))
         tensors["grad"] = random_values(case.elements, case.dtype, 1).view(case.shape)
         tensors["x"] = forward(tensors["x"], case.axis)
-    if case.extra == "where":
-        tensors["mask"] = torch.rand(case.shape, device=DEVICE) < ALLOWED_SHARE
+    if case.extra.startswith("where"):
+        shape = case.shape if case.extra == "where" else (case.N,)
+        tensors["mask"] = (torch.rand(shape, device=DEVICE) < ALLOWED_SHARE).expand(case.shape)
     if case.extra == "scale per row":
         tensors["scale"] = torch.rand((case.M, 1), device=DEVICE) * 1.5 + 0.5
     return tensors
@@ -75,6 +77,9 @@ class Reference:
         if "scale" in tensors:  # the product is rounded once
             x = x.float() * tensors["scale"][self.picked]
         x = x.double()
+        if case.extra == "scale 0.7":
+            product = x.cpu().numpy().astype(np.longdouble) * 0.7
+            x = torch.from_numpy(product.astype(np.float32)).to(DEVICE).double()
         if "mask" in tensors:
             x = x.masked_fill(~self.rows(tensors["mask"]), -math.inf)
         if case.backward:

@@ -28,8 +28,15 @@ def our_methods() -> list[str]:
     return ["auto", *(method.name for method in list_methods("cuda"))]
 
 
+OPTIONS = {
+    **dict.fromkeys(["where", "where for all rows"], ", where=mask"),
+    "scale per row": ", scale=scale",
+    "scale 0.7": ", scale=0.7",
+}
+
+
 def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
-    extra = {"where": ", where=mask", "scale per row": ", scale=scale"}.get(case.extra, "")
+    extra = OPTIONS.get(case.extra, "")
     function = getattr(onsoftmax, case.operation)
     into = case.takes_out
     if case.operation == "normalizer":  # the one function that takes no method
@@ -48,10 +55,12 @@ def ours(case: Case, methods: list[str]) -> Iterator[Contestant]:
 def softmax_in_torch(case: Case) -> Callable[..., torch.Tensor]:
     """The function that a torch user would write for the case. It takes x and the tensors of its `extra`."""
     axis, dtype = case.axis, getattr(torch, case.out_dtype or case.dtype)
-    if case.extra == "where":
+    if case.extra.startswith("where"):
         return lambda x, mask: torch.softmax(x.masked_fill(~mask, -math.inf), axis)
     if case.extra == "scale per row":
         return lambda x, scale: torch.softmax(x * scale, axis).to(dtype)
+    if case.extra == "scale 0.7":
+        return lambda x: torch.softmax(x * 0.7, axis)
     if case.out_dtype:
         return lambda x: torch.softmax(x, axis, dtype=dtype)
     return in_torch(case)
@@ -101,7 +110,9 @@ def short(error: BaseException) -> str:
 
 def peers(case: Case, wanted: list[str]) -> Iterator[Contestant]:
     torch_line = softmax_in_torch(case)
-    arguments = {"where": "x, mask", "scale per row": "x, scale"}.get(case.extra, "x")
+    arguments = "x, mask" if case.extra.startswith("where") else "x"
+    if case.extra == "scale per row":
+        arguments = "x, scale"
     if case.backward:
         arguments = "grad, x"
     if "torch" in wanted:

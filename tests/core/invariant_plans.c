@@ -1,6 +1,6 @@
 /* invariant_plans.c - compares the plans of `invariant` on GPUs over numbers of rows, layouts and
- * masks. What sets the order in which a row is added up must be the same in all of them. It needs no
- * GPU. It prints each difference, and ends with "passed" or "failed". */
+ * masks. What sets the order in which a row is added up must be the same in all of them. It needs
+ * no GPU. It prints each difference, and ends with "passed" or "failed". */
 #include "../../csrc/cuda/cuda.h"
 #include "core_require.h"
 
@@ -12,8 +12,22 @@ typedef struct {
     int64_t tile;
 } order;
 
-/* The order of a plan's kernel. A sum of float in fixed point (cuda/statistic/over_lanes.cuh) has no
- * order. In `cluster` each warp adds up CLUSTER_CHUNKS chunks a lane, in cluster_few_rows too. */
+/* The lanes that would share a staged row in fused_warp. They set the order of its sum, as in
+ * cuda/gradient_staged.cu. */
+static int lanes_of_sum(const ons_plan *plan) {
+    static const int shapes[][2] = {
+#define ONS_GRADIENT_SHAPE(lanes, chunks) {lanes, chunks},
+#include "../../csrc/cuda/kernels.def"
+#undef ONS_GRADIENT_SHAPE
+    };
+    int i = 0;
+    while (shapes[i][0] * shapes[i][1] < plan->lanes * plan->elements_a_thread / 4) i++;
+    return shapes[i][0];
+}
+
+/* The order of a plan's kernel. A sum of float in fixed point (cuda/statistic/over_lanes.cuh) has
+ * no order. In `cluster` each warp adds up CLUSTER_CHUNKS chunks a lane, in cluster_few_rows too.
+ */
 static order order_of(const ons_problem *problem, const ons_plan *plan) {
     order found = {.method = (int)plan->method, .form = plan->form};
     const bool fixed_point = plan->compute == ONS_FLOAT32;
@@ -31,11 +45,8 @@ static order order_of(const ons_problem *problem, const ons_plan *plan) {
         break;
     case ONS_FAMILY_cluster:
     case ONS_FAMILY_cluster_few_rows: break;
-    case ONS_FAMILY_gradients_in_warp:
-    case ONS_FAMILY_gradients_in_warp_staged:
-        found.lanes = plan->lanes;
-        found.elements_a_thread = plan->elements_a_thread;
-        break;
+    case ONS_FAMILY_gradients_in_warp: found.lanes = plan->lanes; break;
+    case ONS_FAMILY_gradients_in_warp_staged: found.lanes = lanes_of_sum(plan); break;
     case ONS_FAMILY_gradients_in_cluster:
         /* 16-bit rows that are all aligned have another number of chunks */
         found.lanes = plan->all_aligned;
@@ -76,8 +87,8 @@ typedef enum {
     LAYOUTS
 } layout;
 static const char *const layout_names[LAYOUTS] = {
-    "aligned", "unaligned", "pitched", "along axis 0", "every second", "in 3 dimensions",
-    "masked",  "masked rows", "scaled", "scaled by rows"};
+    "aligned",         "unaligned", "pitched",     "along axis 0", "every second",
+    "in 3 dimensions", "masked",    "masked rows", "scaled",       "scaled by rows"};
 
 typedef struct {
     ons_operation operation;
@@ -175,8 +186,8 @@ static void compare(ons_method method, question asked, const ons_gpu *gpu) {
 
 static void compare_types(question asked, const ons_gpu *gpu) {
     static const ons_dtype types[][2] = {
-        {ONS_FLOAT32, ONS_FLOAT32},   {ONS_FLOAT16, ONS_FLOAT16},  {ONS_BFLOAT16, ONS_BFLOAT16},
-        {ONS_FLOAT64, ONS_FLOAT64},   {ONS_BFLOAT16, ONS_FLOAT32}, {ONS_FLOAT32, ONS_FLOAT64},
+        {ONS_FLOAT32, ONS_FLOAT32},  {ONS_FLOAT16, ONS_FLOAT16},  {ONS_BFLOAT16, ONS_BFLOAT16},
+        {ONS_FLOAT64, ONS_FLOAT64},  {ONS_BFLOAT16, ONS_FLOAT32}, {ONS_FLOAT32, ONS_FLOAT64},
         {ONS_FLOAT32, ONS_BFLOAT16},
     };
     for (int i = 0; i < 7; i++) {
@@ -223,10 +234,10 @@ static void check_setting(void) {
 }
 
 int main(void) {
-    static const int64_t around[] = {8,      32,     64,     128,    256,    512,    1024,
-                                     1536,   2048,   4096,   8192,   12288,  16384,  32768,
-                                     50257,  65536,  128256, 131072, 151936, 262144, 393216,
-                                     524288, 700000, 1 << 20};
+    static const int64_t around[] = {8,      32,     64,     128,    256,    512,
+                                     1024,   1536,   2048,   4096,   8192,   12288,
+                                     16384,  32768,  50257,  65536,  128256, 131072,
+                                     151936, 262144, 393216, 524288, 700000, 1 << 20};
     check_setting();
     for (const ons_gpu *known = ons_known_gpus; *known->name; known++)
         for (int fewer = 0; fewer < 2; fewer++) {

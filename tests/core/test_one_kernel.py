@@ -19,8 +19,8 @@ pytestmark = [
     [
         ("", 27, 3025),
         ("OF_ONE_VALUE", 27, 3025),
-        ("WITH_A_MASK", 29, 3288),
-        ("IN_A_CLUSTER", 30, 3375),
+        ("WITH_A_MASK", 29, 3363),
+        ("IN_A_CLUSTER", 30, 3393),
     ],
     ids=["block", "one value", "masked", "cluster"],
 )

@@ -23,7 +23,7 @@ LENGTHS = {
     "fused_block": (2, 31, 32, 33, 64, 65, 300, 511, 512),
     "cluster": (2, 64, 65, 256, 257, 1000, 1024, 1025, 4096, 4099, 8192),
 }
-WIDTHS = (2, 3, 4, 8, 12, 31, 32, 33, 34, 36, 64, 100, 129)
+WIDTHS = (2, 3, 4, 8, 12, 31, 32, 33, 34, 36, 64, 100, 129, 259, 385)
 TYPES = [(t, t) for t in (torch.float16, torch.bfloat16, torch.float32)]
 TYPES += [(t, torch.float32) for t in (torch.float16, torch.bfloat16)]
 
@@ -133,7 +133,7 @@ def test_many_slices(method):
     """Very many slices, narrow or with odd numbers of packs. Kernels compute a slice's number from a
     column's."""
     N = LENGTHS[method][0]
-    for slices, width in ((70_001, 4), (30_011, 12), (301, 2052)):
+    for slices, width in ((70_001, 4), (70_001, 5), (30_011, 12), (30_011, 7), (301, 2052), (301, 2051)):
         x = columns(N, slices * width, torch.float32).view(N, slices, width).transpose(0, 1).contiguous()
         y = softmax(x, 1, method=method)
         expected = softmax(x.transpose(1, 2).contiguous(), -1, method="fused").transpose(1, 2)

@@ -164,6 +164,61 @@ def test_places(operation, dtype):
 
 
 @each_operation
+@each_dtype
+def test_many_short_rows(operation, dtype):
+    """Lanes take several of the shortest rows. A row has the same bits alone, and at any place of a pack."""
+    with Complaints() as complaints:
+        for N in range(1, 34):
+            grad, output = inputs(operation, (1_200_001 if N < 9 else 300_001, N), dtype, seed=N)
+            dx = run(operation, grad, output)
+            some = slice(-999, None)
+            complaints.add(f"{N}", complaint(operation, dx[some], grad[some], output[some]))
+            for few in (slice(0, 1), slice(-7, None), slice(300, 5000), slice(3, None)):
+                part = run(operation, grad[few], output[few])
+                complaints.expect(f"{N} {few}", same_bits(part, dx[few]), "other bits")
+
+
+def off_by_one(a):
+    """A copy that begins inside a pack."""
+    memory = torch.zeros(*a.shape[:-1], a.shape[-1] + 1, device=DEVICE, dtype=a.dtype)
+    return memory[..., 1:].copy_(a)
+
+
+def apart(a):
+    """The same values, without two columns side by side."""
+    return torch.stack((a, torch.full_like(a, torch.nan)), -1)[..., 0]
+
+
+@each_operation
+@each_dtype
+def test_columns_in_packs(operation, dtype):
+    """Columns that a thread takes four at a time have the bits of columns that it takes one by one."""
+    lengths = (2, 3, 4, 5, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 131, 256, 300)
+    with Complaints() as complaints:
+        for N, width, slices in itertools.product(lengths, (4, 7, 33, 60, 261), (1, 37)):
+            grad, output = inputs(operation, (slices, N, width), dtype, axis=1, seed=N)
+            what = f"{slices} {N} {width}"
+            dx = run(operation, grad, output, 1)
+            complaints.add(what, complaint(operation, dx, grad, output, 1))
+            for how, other in (("at any place", off_by_one), ("one by one", apart)):
+                same = same_bits(run(operation, other(grad), other(output), 1), dx)
+                complaints.expect(what, same, f"{how}: other bits")
+                same = same_bits(run(operation, grad, other(output), 1, out=other(grad)), dx)
+                complaints.expect(what, same, f"{how}, one input: other bits")
+            memory = torch.full((slices + 2, N + 2, width + 9), 7.0, device=DEVICE, dtype=dtype)
+            out = memory[1:-1, 1:-1, 3 : 3 + width]
+            complaints.expect(what, same_bits(run(operation, grad, output, 1, out=out), dx), "beside others")
+            out.fill_(7)
+            complaints.expect(what, (memory == 7).all(), "written beside")
+            scaled = run(operation, grad, output, 1, scale=0.7)
+            complaints.add(what, complaint(operation, scaled, grad, output, 1, scale=0.7))
+            for i in range(2):
+                pair = [grad.clone(), output.clone()]
+                in_place = run(operation, *pair, 1, out=pair[i])
+                complaints.expect(what, same_bits(in_place, dx), f"in place {i}")
+
+
+@each_operation
 def test_types(operation):
     with Complaints() as complaints:
         for a, b in itertools.product(DTYPES, DTYPES):

@@ -184,6 +184,25 @@ def test_options(operation, dtype):
                     complaints.add(f"{method} {shape} to {name(result)}", text)
 
 
+@pytest.mark.parametrize("dtype", NARROW_DTYPES)
+def test_products_of_16_bits(dtype):
+    """A product of a scale and a 16-bit number is rounded once. In a row with 0, log_softmax of a product far
+    below 0 is the product."""
+    x = torch.from_numpy(np.arange(-(1 << 15), 1 << 15, dtype=np.int16)).view(dtype)
+    x = x[x.isfinite()]
+    exact = x.float().numpy().astype(np.longdouble)  # its products with a scale are exact too
+    scales = [0.7, -0.7, 1 / 3, 80**-0.5, -(80**-0.5), 1.1, 2**-9 / 3, 1 + 2**-24, 1 + 2**-24 + 2**-25]
+    scales += [1 + 2**-52, 1.5 + 2**-25 + 2**-40, math.pi * 2**20, math.nextafter(2, 0), 1e5, 1e19]
+    scales += [-1e30, 1e-20]
+    for scale in scales:
+        with np.errstate(over="ignore"):
+            product = (exact * np.longdouble(scale)).astype(np.float32)
+        far = product < -20
+        rows = torch.stack([torch.zeros_like(x), x], dim=1).to(DEVICE)
+        y = ons.log_softmax(rows, scale=scale, dtype=torch.float32)[:, 1].cpu().numpy()
+        np.testing.assert_array_equal(y[far], product[far], err_msg=str(scale))
+
+
 @each_dtype
 def test_shapes_of_values(dtype):
     x = random_rows(4 * 5, 6, dtype, seed=5).reshape(4, 5, 6)

@@ -148,6 +148,7 @@ gpu_cases.CHART_ROWS, gpu_cases.CHART_LENGTHS = 8, [16, 32, 64]
 gpu_cases.SMALL, gpu_cases.ACCURACY = [(1, 64), (4, 100)], [(64, 3)]
 gpu_cases.TOPK = [(8, 32, 4), (4, 300, 20), (1, 5000, 7)]
 gpu_cases.OTHER_AXES = [((8, 32), 0), ((2, 30, 5), 1)]
+gpu_cases.CLASSES, gpu_cases.MASKED_LENGTHS = [((2, 3, 21), 1)], [100]
 gpu_cases.OTHER_ROWS = gpu_cases.QUICK_OTHER_ROWS = (32, 64)
 gpu_loss_cases.WITH_GRADIENT = [("float32", (16, 40))]
 gpu_loss_cases.LOGPROB = gpu_loss_cases.INVARIANT_TOO = [("bfloat16", (24, 50))]

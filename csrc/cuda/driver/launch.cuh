@@ -33,6 +33,7 @@ struct launch_shape {
     int cluster = 1; /* blocks of a cluster */
     bool cooperative = false;
     int shared_bytes = 0;
+    int64_t rows = -1; /* for launch_strips; -1: as many as the plan has */
 };
 
 /* run.cu: launches a kernel on a stream of the current GPU. With `early` its blocks may start while
@@ -41,8 +42,8 @@ ons_status start_kernel(const launch_shape &shape, bool early, void *stream, con
                         void **arguments);
 
 /* run.cu: launches a kernel, or describes it. launch_kernel_strips launches it for all strips of
- * the plan. The kernel's first parameter must be the arguments of its rows. `first_row` points into
- * them, at the row with which a launch begins. */
+ * rows. The kernel's first parameter must be the arguments of its rows. `first_row` points
+ * into them, at the row with which a launch begins. */
 ons_status launch_kernel(const launch_request &request, const launch_shape &shape,
                          const void *kernel, void **arguments);
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
@@ -88,6 +89,16 @@ ons_status with_constant(int value, Body body) {
     ons_status status = ONS_E_OPERAND;
     ((value == LIST ? (void)(status = body(std::integral_constant<int, LIST>())) : (void)0), ...);
     return status;
+}
+
+/* Calls body(an integral constant equal to `value`). `value` is from MIN to MAX. */
+template <int MIN, int MAX, typename Body>
+ons_status with_constant_of(int value, Body body) {
+    if (value == MIN) return body(std::integral_constant<int, MIN>());
+    if constexpr (MIN < MAX)
+        return with_constant_of<MIN + 1, MAX>(value, body);
+    else
+        return ONS_E_OPERAND;
 }
 
 #endif

@@ -133,7 +133,8 @@ static bool next_may_start(const launch_request &request, const launch_shape &gr
 ons_status launch_kernel_strips(const launch_request &request, const launch_shape &shape,
                                 const void *kernel, void **arguments, ons_launch *part) {
     const ons_plan *plan = request.plan;
-    int64_t left = (plan->rows + plan->width - 1) / plan->width;
+    const int64_t rows = shape.rows < 0 ? plan->rows : shape.rows;
+    int64_t left = (rows + plan->width - 1) / plan->width;
     const int64_t most = ((1ll << 31) - 1) / shape.blocks;
     if (request.facts) return launch_kernel(request, shape, kernel, arguments);
     ons_status status = ONS_OK;

@@ -2,9 +2,9 @@
 #ifndef ONS_LAUNCH_GRADIENT_CUH
 #define ONS_LAUNCH_GRADIENT_CUH
 
-#include "launch_rows.cuh"
+#include "launch_packs.cuh"
 #include "../team/forms.cuh"
-#include "../rows/gradient.cuh"
+#include "../rows/packed_gradient.cuh"
 #include "../statistic/gradient_sum.cuh"
 
 template <typename Rows, typename Body>
@@ -48,6 +48,22 @@ ons_status with_general_gradient(const launch_request &request, Body body) {
         return body(rows_of<general_gradients<decltype(real)>>{as_it_is(request)});
     };
     return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
+}
+
+/* Calls body(rows_of<Rows>) for columns in packs. */
+template <bool WHOLE, typename Body>
+ons_status with_packed_gradients(const launch_request &request, Body body) {
+    auto of_type = [&](auto type) {
+        using T = decltype(type);
+        return body(rows_of<packed_gradients<T, WHOLE>>{
+            {packed_arguments<T, WHOLE>(request), packed_input_of<T>(request.problem, ONS_GRADIENT),
+             request.problem->scale_by}});
+    };
+    switch (request.problem->operand[ONS_X].dtype) {
+    case ONS_FLOAT16: return of_type(__half());
+    case ONS_BFLOAT16: return of_type(__nv_bfloat16());
+    default: return of_type(float());
+    }
 }
 
 /* Calls body(rows_of<Rows>) with the Rows that fit, in the row form. */

@@ -69,6 +69,16 @@ constexpr bool HAS_ALIGNED_KERNELS =
     FAMILIES[FAMILY][Ops::ONE_A_ROW].aligned == ONS_ALL_ALIGNED ||
     (FAMILIES[FAMILY][Ops::ONE_A_ROW].aligned == ONS_16_BIT_ALIGNED && sizeof(X) == 2);
 
+/* Calls body(the alignment of a kernel for these rows). */
+template <ons_family FAMILY, typename Ops, typename X, typename Body>
+ons_status with_alignment(const ons_plan *plan, Body body) {
+    using is = alignment;
+    constexpr bool TWO = HAS_ALIGNED_KERNELS<FAMILY, Ops, X>;
+    if constexpr (TWO)
+        if (plan->all_aligned) return body(std::integral_constant<is, is::ALL>());
+    return body(std::integral_constant < is, TWO && sizeof(X) == 2 ? is::NOT_ALL : is::EITHER > ());
+}
+
 /* Calls body(operations, rows_of<Rows>). */
 template <ons_family FAMILY, typename Ops, typename X, typename Body>
 ons_status with_contiguous(const launch_request &request, Body body) {
@@ -89,13 +99,10 @@ ons_status with_contiguous(const launch_request &request, Body body) {
                 element_format<X>(x.dtype),
                 x.dtype != y.dtype};
     };
-    constexpr bool TWO = HAS_ALIGNED_KERNELS<FAMILY, Ops, X>;
-    using Aligned = contiguous_rows<X, alignment::ALL>;
-    using Others =
-        contiguous_rows<X, TWO && sizeof(X) == 2 ? alignment::NOT_ALL : alignment::EITHER>;
-    if constexpr (TWO)
-        if (plan->all_aligned) return body(Ops(), rows_of<Aligned>{arguments(Aligned())});
-    return body(Ops(), rows_of<Others>{arguments(Others())});
+    return with_alignment<FAMILY, Ops, X>(plan, [&](auto aligned) {
+        using Rows = contiguous_rows<X, decltype(aligned)::value>;
+        return body(Ops(), rows_of<Rows>{arguments(Rows())});
+    });
 }
 
 /* Calls body(an element of x's type). */
@@ -138,7 +145,11 @@ ons_status with_rows(const launch_request &request, Body body) {
         if constexpr (HAS == ONS_EVERY_ROWS)
             if (loader == ONS_MASKED)
                 return with_type_of_x(request, [&](auto type) {
-                    return body(Ops(), rows_of<masked_rows<decltype(type)>>{as_it_is(request)});
+                    using X = decltype(type);
+                    return with_alignment<FAMILY, Ops, X>(request.plan, [&](auto aligned) {
+                        using Rows = masked_rows<X, decltype(aligned)::value>;
+                        return body(Ops(), rows_of<Rows>{as_it_is(request)});
+                    });
                 });
         if constexpr (HAS == ONS_NO_ROWS || HAS == ONS_CONTIGUOUS_ALONE_ROWS)
             return ONS_E_OPERAND;

@@ -10,6 +10,7 @@
 #define ONS_COLUMNS_CUH
 
 #include "../statistic/finish.cuh"
+#include "../statistic/sum_in_double.cuh"
 #include "tile.cuh"
 
 template <typename T, int COLUMNS>
@@ -32,6 +33,7 @@ template <typename X, int C_, int K_, int ALONG>
 struct column_tile {
     using Real = typename compute_of<X>::type;
     static constexpr int C = C_, K = K_;
+    static constexpr bool IS_16_BIT = sizeof(X) == 2;
 
     pack<X, C> raw[K];
     element_format<X> format;
@@ -248,7 +250,7 @@ struct lanes_of_packs {
     static constexpr int ACROSS = WARP / ALONG; /* lanes */
     static constexpr int STRIDE = ALONG;
     static constexpr bool CHECK_ROW = true, ONE_REFERENCE = true, FETCHES = false, STREAM = false;
-    using sums = in_a_tree;
+    using sums = in_a_tree_of_column;
 
     /* This thread's first column. */
     __device__ static int64_t row() {
@@ -279,6 +281,16 @@ struct lanes_of_packs {
         return for_each_column<C>(
             [&](int c) { return lifted.each[c] * arithmetic<Real>::LOWERED; });
     }
+    __device__ static nothing near(nothing) { return {}; }
+    template <typename Real>
+    __device__ static auto near(const each_column<sum_in_double<Real>, C> &mine) {
+        each_column<sum_in_double<Real>, C> sums = mine;
+#pragma unroll
+        for (int apart = ACROSS; apart < WARP; apart *= 2)
+#pragma unroll
+            for (int c = 0; c < C; c++) sums.each[c].add(sums.each[c].of_lane_across(apart));
+        return sums;
+    }
     template <typename Own, typename Sum, typename Make>
     __device__ static auto far(const Own &own, const Sum &sum, Make) {
         return whole(own, sum);
@@ -304,8 +316,17 @@ struct block_of_packs : lanes_of_packs<C, C> {
     __device__ static Real near(const lifted_sum<each_column<Real, C>> &mine) {
         return lifted_sum<Real>{from_nearest(mine.d)}.value();
     }
+    template <typename Real>
+    __device__ static auto near(const each_column<sum_in_double<Real>, C> &mine) {
+        return from_nearest(mine);
+    }
 
     __device__ static int own_column() { return row() + along(); }
+    template <typename Sum>
+    __device__ static each_column<Sum, C> of_columns(const Sum &own) {
+        return for_each_column<C>(
+            [&](int c) { return own.of_lane(threadIdx.x % ACROSS + c * ACROSS); });
+    }
     template <typename Real>
     __device__ static state<Real> own(const each_column<Real, C> &m, Real d) {
         Real mine = m.each[0];
@@ -322,19 +343,31 @@ struct block_of_packs : lanes_of_packs<C, C> {
     __device__ static int along() { return threadIdx.x % WARP / ACROSS; }
 
     /* Sums over the lanes, the nearest first, as sum_as_tree adds the smallest halves first. */
-    template <typename Real, int n>
-    __device__ static Real from_nearest(const each_column<Real, n> &of_lane) {
+    template <typename Sum, int n>
+    __device__ static Sum from_nearest(const each_column<Sum, n> &of_lane) {
         if constexpr (n == 1) {
             return of_lane.each[0];
         } else {
             constexpr int STEP = C / n;
             const bool odd = along() & STEP;
             return from_nearest(for_each_column<n / 2>([&](int i) {
-                const Real even_one = of_lane.each[2 * i], odd_one = of_lane.each[2 * i + 1];
-                const Real given = __shfl_xor_sync(~0u, odd ? even_one : odd_one, STEP * ACROSS);
-                return (odd ? odd_one : even_one) + given;
+                const Sum even_one = of_lane.each[2 * i], odd_one = of_lane.each[2 * i + 1];
+                return with_partner(odd ? odd_one : even_one, odd ? even_one : odd_one,
+                                    STEP * ACROSS);
             }));
         }
+    }
+
+    /* Exchanges sums with the lane that is `apart` lanes away. Returns `own` and what it gives. */
+    template <typename Real>
+    __device__ static Real with_partner(Real own, Real given, int apart) {
+        return own + __shfl_xor_sync(~0u, given, apart);
+    }
+    template <typename Real>
+    __device__ static auto with_partner(sum_in_double<Real> own, const sum_in_double<Real> &given,
+                                        int apart) {
+        own.add(given.of_lane_across(apart));
+        return own;
     }
 };
 

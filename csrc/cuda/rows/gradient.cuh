@@ -5,6 +5,7 @@
 #define ONS_GRADIENT_CUH
 
 #include "../statistic/sum_in_double.cuh"
+#include "../statistic/sums.cuh"
 #include "contiguous.cuh"
 #include "general.cuh"
 
@@ -37,8 +38,9 @@ __device__ __forceinline__ void clear(real_tile<Real, K> &tile, int) {
  * large. */
 template <typename Real>
 struct scale_in_two {
-    Real power = 1, rest;
+    Real power = 1, rest = 1;
 
+    scale_in_two() = default;
     __device__ explicit scale_in_two(Real scale) : rest(scale) {
         const Real size = fabs(scale);
         if (!(size >= 2 && size < arithmetic<Real>::infinity())) return;
@@ -50,27 +52,96 @@ struct scale_in_two {
     }
 };
 
+/* Whether y(0), y(1), ... are all large enough for Op::plain. NaN counts as large enough. */
+template <typename Op, int n, typename Real, typename Y>
+__device__ __forceinline__ bool all_plain(Y y) {
+    if constexpr (Op::ALWAYS_PLAIN) {
+        return true;
+    } else {
+        Real least = y(0);
+#pragma unroll
+        for (int e = 1; e < n; e++) least = fmin(least, y(e));
+        return !(least < -Op::template LOWER<Real>);
+    }
+}
+
 /* The results of a row's elements, from the row's sum. */
 template <typename Op, typename Real>
 class gradient_of_row {
    public:
+    gradient_of_row() = default;
     __device__ gradient_of_row(double sum, Real scale_) : scale(scale_) {
         Op::row(sum, scale.power, &first, &second);
     }
     __device__ Real element(Real dy, Real y) const {
         return scale.rest * Op::element(dy, y, first, second, scale.power);
     }
+    /* The same if the scale is 1 and y is large enough (all_plain). */
+    __device__ Real plain_element(Real dy, Real y) const { return Op::plain(dy, y, first); }
+    __device__ bool is_scaled() const { return scale.power * scale.rest != 1; }
 
    private:
     scale_in_two<Real> scale;
     Real first, second;
 };
 
+/* The constants of the row of element e. */
+template <typename Op, typename Real>
+__device__ inline const gradient_of_row<Op, Real> &row_of(const gradient_of_row<Op, Real> &row,
+                                                          int) {
+    return row;
+}
+
+/* The results of a thread's elements. They are used one by one, or all at once. 16-bit elements
+ * have code for plain results, since arithmetic limits their speed. */
+template <typename Op, typename Tile, typename Of>
+class gradient_results {
+    using Real = typename Tile::Real;
+
+   public:
+    __device__ gradient_results(const Tile &tile_, const Of &of_) : tile(tile_), of(of_) {}
+
+    __device__ Real operator()(int e) const {
+        return row_of(of, e).element(tile.dy_at(e), tile.y_at(e));
+    }
+
+    template <int n>
+    __device__ __forceinline__ void put_all(Real (&dx)[n]) const {
+        if constexpr (Tile::IS_16_BIT && Op::HAS_PLAIN)
+            if (!row_of(of, 0).is_scaled() &&
+                all_plain<Op, n, Real>([&](int e) { return tile.y_at(e); })) {
+#pragma unroll
+                for (int e = 0; e < n; e++)
+                    dx[e] = row_of(of, e).plain_element(tile.dy_at(e), tile.y_at(e));
+                return;
+            }
+#pragma unroll
+        for (int e = 0; e < n; e++) dx[e] = (*this)(e);
+    }
+
+   private:
+    const Tile &tile;
+    Of of;
+};
+
+/* Fills dx with result(0), result(1), ... */
+template <typename Result, typename Real, int n>
+__device__ __forceinline__ void put_all(const Result &result, Real (&dx)[n]) {
+#pragma unroll
+    for (int e = 0; e < n; e++) dx[e] = result(e);
+}
+template <typename Op, typename Tile, typename Of, typename Real, int n>
+__device__ __forceinline__ void put_all(const gradient_results<Op, Tile, Of> &results,
+                                        Real (&dx)[n]) {
+    results.put_all(dx);
+}
+
 /* A thread's chunks of both inputs. They are 0 after the row's end and at excluded elements. */
 template <typename Tile>
 struct gradient_tile {
     using Real = typename Tile::Real;
     static constexpr int K = Tile::K, V = Tile::V;
+    static constexpr bool IS_16_BIT = Tile::HAS_SMALLEST;
     Tile y, dy;
     Real scale;
 
@@ -83,31 +154,39 @@ struct gradient_tile {
     }
 
     __device__ auto allowed() const { return y.allowed(); }
+    __device__ Real y_at(int e) const { return y.element(e); }
+    __device__ Real dy_at(int e) const { return dy.element(e); }
 
     /* The part of the row's sum that these elements give. Element i of each chunk has a chain of
-     * its own, so that an addition seldom waits for another. The chunks from `used` on are 0 in all
-     * lanes. */
-    template <typename Op>
-    __device__ __forceinline__ sum_in_double<Real> sum(int used = K) const {
-        sum_in_double<Real> chain[V];
+     * its own, so that an addition seldom waits for another. A lane may do the work of LANES lanes.
+     * It adds up the parts of these lanes in the order of the lanes, so the bits are the same. */
+    template <typename Op, typename How = in_any_order, int LANES = 1>
+    __device__ __forceinline__ sum_in_double<Real> sum() const {
+        if constexpr (std::is_same_v<How, in_a_tree_of_column>)
+            return sum_as_tree_of<Op::ADDS_PRODUCTS, K * V, Real>(
+                0, [&](int e) { return dy_at(e); }, [&](int e) { return y_at(e); });
+        sum_in_double<Real> chain[LANES][V];
 #pragma unroll
-        for (int k = 0; k < K; k++) {
-            if (k >= used) break;
+        for (int k = 0; k < K; k++)
 #pragma unroll
             for (int i = 0; i < V; i++)
-                chain[i].template add<Op::ADDS_PRODUCTS>(dy.element(k * V + i),
-                                                         y.element(k * V + i));
-        }
+                chain[k % LANES][i].template add<Op::ADDS_PRODUCTS>(dy.element(k * V + i),
+                                                                    y.element(k * V + i));
 #pragma unroll
-        for (int i = 1; i < V; i++) chain[0].add(chain[i]);
-        return chain[0];
+        for (int lane = 0; lane < LANES; lane++)
+#pragma unroll
+            for (int i = 1; i < V; i++) chain[lane][0].add(chain[lane][i]);
+#pragma unroll
+        for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
+#pragma unroll
+            for (int lane = 0; lane < lanes; lane++) chain[lane][0].add(chain[lane + lanes][0]);
+        return chain[0][0];
     }
 
-    /* Returns a function of e: the result of element e, for the row's sum. */
     template <typename Op>
-    __device__ auto results(double sum) const {
-        const gradient_of_row<Op, Real> of_row(sum, scale);
-        return [this, of_row](int e) { return of_row.element(dy.element(e), y.element(e)); };
+    __device__ auto results(const sum_in_double<Real> &sum) const {
+        using of_row = gradient_of_row<Op, Real>;
+        return gradient_results<Op, gradient_tile, of_row>(*this, of_row(sum.rounded(), scale));
     }
 };
 
@@ -167,8 +246,7 @@ class gradient_row {
     __device__ __forceinline__ void store(int64_t chunk, const Result &result,
                                           allowed_bits<K * V> allowed, Real excluded) const {
         Real dx[K * V];
-#pragma unroll
-        for (int e = 0; e < K * V; e++) dx[e] = result(e);
+        put_all(result, dx);
         y.template store<K, STRIDE, STREAM>(chunk, dx, allowed, excluded);
     }
 
@@ -253,7 +331,8 @@ struct general_gradients {
     static constexpr int V = of_y::V;
     static constexpr bool IS_16_BIT = false, ALL_ALIGNED = false, HAS_CLUSTER_CHUNKS = false,
                           EMPTY_WARPS_LEAVE = false;
-    static constexpr int BLOCK_THREADS = GRADIENT_THREADS, BLOCKS = 0;
+    static constexpr int BLOCK_THREADS = GRADIENT_THREADS,
+                         BLOCKS = sizeof(Compute) == sizeof(float) ? 2 : 0;
 
     /* Does not prefetch later rows: their addresses are costly to compute. */
     template <int K>

@@ -46,39 +46,47 @@ class mask_row {
     template <int K, int STRIDE, int V>
     __device__ __forceinline__ void read(int64_t chunk, int left, unsigned (&bytes)[K]) const {
         using word = std::conditional_t<V == 4, unsigned, unsigned short>;
-        const char *from = where + (step ? chunk * V : 0);
+        const char *const from = where + (step ? chunk * V : 0);
         if (!step) {
             const unsigned all = *from ? ~0u : 0;
 #pragma unroll
             for (int k = 0; k < K; k++) bytes[k] = all;
             return;
         }
-        /* the words that hold a chunk's bytes, if they end in the row */
+        /* A chunk's bytes lie in one word or in two. These words end `whole` bytes after the first
+         * byte. */
         const int shift = (int)((uintptr_t)from % V), whole = shift ? 2 * V - shift : V;
-        word second[K];
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            bytes[k] = second[k] = 0;
-            if (k * (STRIDE * V) + whole <= left) {
-                const word *first = (const word *)(from - shift + k * (STRIDE * V));
-                bytes[k] = first[0];
-                if (shift) second[k] = first[1];
-            }
-        }
-        if (shift) {
+        const word *const words = (const word *)(from - shift);
+        if (!shift) {
 #pragma unroll
             for (int k = 0; k < K; k++)
-                bytes[k] = V == 4 ? __funnelshift_r(bytes[k], second[k], 8 * shift)
-                                  : (bytes[k] | (unsigned)second[k] << 16) >> 8 * shift;
+                bytes[k] = k * (STRIDE * V) + V <= left ? words[k * STRIDE] : 0;
+        } else {
+            word high[K];
+#pragma unroll
+            for (int k = 0; k < K; k++) {
+                const bool ends = k * (STRIDE * V) + whole <= left;
+                bytes[k] = ends ? words[k * STRIDE] : 0;
+                high[k] = ends ? words[k * STRIDE + 1] : 0;
+            }
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                bytes[k] = V == 4 ? __funnelshift_r(bytes[k], high[k], 8 * shift)
+                                  : (bytes[k] | (unsigned)high[k] << 16) >> 8 * shift;
         }
         if (has_all<K, STRIDE, V>(left - (whole - V))) return;
-#pragma unroll
-        for (int k = 0; k < K; k++)
-            if (k * (STRIDE * V) + whole > left) {
+        /* chunks whose words do not end in the row */
+        int at = left < whole ? 0 : ((left - whole) / (STRIDE * V) + 1) * (STRIDE * V);
 #pragma unroll 1
-                for (int i = 0; i < V && k * (STRIDE * V) + i < left; i++)
-                    bytes[k] |= (unsigned)(unsigned char)from[k * (STRIDE * V) + i] << 8 * i;
-            }
+        for (; at < left && at < K * (STRIDE * V); at += STRIDE * V) {
+            unsigned some = 0;
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                if (at + i < left) some |= (unsigned)(unsigned char)from[at + i] << 8 * i;
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                if (k * (STRIDE * V) == at) bytes[k] = some;
+        }
     }
 
    private:
@@ -114,8 +122,14 @@ class masked_row : public Row {
             for (int k = 0; k < K; k++) packed.raw[k].exclude(unmasked.bytes[k], packed.format);
         }
         masked_tile<X, K> tile(packed);
-        scale_all(tile.x, scale);
-        scale_all(tile.extremes, scale); /* valid if the scale keeps the order */
+        if (scale == 1) return tile;
+        /* the extremes are valid if the scale keeps the order */
+        if constexpr (sizeof(X) == 2) {
+            scale_all_of_16_bits(tile.x, tile.extremes, scale);
+        } else {
+            scale_all(tile.x, scale);
+            scale_all(tile.extremes, scale);
+        }
         if (!(scale > 0 && isfinite(scale))) {
             tile.extremes[0] = tile.extremes[tile.HAS_SMALLEST] = -arithmetic<Real>::infinity();
 #pragma unroll
@@ -153,14 +167,14 @@ class masked_row : public Row {
     double scale;
 };
 
-template <typename T>
+template <typename T, alignment ALIGNED = sizeof(T) == 2 ? alignment::NOT_ALL : alignment::EITHER>
 struct masked_rows {
     using Real = typename compute_of<T>::type;
     using arguments = problem_arguments;
     static constexpr bool IS_16_BIT = sizeof(T) == 2, EMPTY_WARPS_LEAVE = false;
     static constexpr int V = CHUNK<Real>, BLOCK_THREADS = ANY_BLOCK_THREADS,
                          BLOCKS = IS_16_BIT ? 2 : 1;
-    static constexpr int CLUSTER_WARPS = ::CLUSTER_WARPS;
+    static constexpr int CLUSTER_WARPS = IS_16_BIT ? CLUSTER_WARPS_16_BIT : ::CLUSTER_WARPS;
 
     template <int K>
     using tile = masked_tile<T, K>;
@@ -172,19 +186,19 @@ struct masked_rows {
         const row_address at(args, index);
         const T *x = (const T *)at.x;
         const element_format<T> format(args.problem.operand[ONS_X].dtype);
-        constexpr alignment ALIGNED = IS_16_BIT ? alignment::NOT_ALL : alignment::EITHER;
         const row_without_gaps<ALIGNED, T, T> own(x, (T *)at.y, N, format);
         auto with = [&](const auto &plain) {
             return masked_row<T, std::decay_t<decltype(plain)>>(plain, at, where_step);
         };
         if constexpr (IS_16_BIT)
-            return with(widened_row(own, either_row<T, float>(x, (float *)at.y, N, format),
-                                    args.problem.operand[ONS_Y].dtype == ONS_FLOAT32));
+            return with(
+                widened_row(own, row_without_gaps<ALIGNED, T, float>(x, (float *)at.y, N, format),
+                            args.problem.operand[ONS_Y].dtype == ONS_FLOAT32));
         else
             return with(own);
     }
 
-    /* As contiguous_rows::ahead, for x and the mask. */
+    /* As contiguous_rows::ahead, for x and the mask. A mask that rows share is in the caches. */
     template <int K>
     __device__ __forceinline__ static void ahead(const arguments &args, int64_t row, int warp) {
         constexpr int PART = K * WARP * V;
@@ -193,7 +207,9 @@ struct masked_rows {
         const row_address at(args, row);
         const T *x = (const T *)at.x;
         fetch_bytes<PART * sizeof(T)>((const char *)(x + warp * PART), (const char *)(x + args.N));
-        if (at.where && args.problem.operand[ONS_WHERE].stride[args.problem.dims - 1])
+        const ons_operand &where = args.problem.operand[ONS_WHERE];
+        const int axis = args.problem.dims - 1;
+        if (at.where && where.stride[axis] && axis > 0 && where.stride[axis - 1])
             fetch_bytes<PART>(at.where + warp * PART, at.where + args.N);
     }
 };

@@ -35,14 +35,15 @@ class staged_chunks {
           odd(odd_),
           format(format_) {}
 
-    __device__ raw_tile<T, K> load() const {
+    /* The elements after the row's end become `end`. */
+    __device__ raw_tile<T, K> load(T end) const {
         raw_tile<T, K> tile(format);
 #pragma unroll
         for (int k = 0; k + 1 < K; k++) tile.raw[k] = whole(k);
         tile.raw[K - 1] = {};
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            T last = format.minus_infinity();
+            T last = end;
             if (i < left) last = first[PLACE * (K - 1) + i];
             tile.raw[K - 1].put(i, last);
         }

@@ -20,16 +20,16 @@ struct gradient_sum : nothing_beside {
     }
     template <typename Op, typename How, typename Tile, typename Real, int n>
     __device__ __forceinline__ static auto sum(const Tile &tile, nothing, Real (&)[n]) {
-        return tile.template sum<Op>();
+        return tile.template sum<Op, How>();
     }
     template <typename Op, typename Sum>
     __device__ static const Sum &of_row(const Sum &whole) {
         return whole;
     }
-    /* Returns a function of e: the result of element e. */
+    /* The results of the tile's elements (gradient_results). */
     template <typename Op, typename Tile, typename Sum>
     __device__ static auto results(const Tile &tile, const Sum &sum) {
-        return tile.template results<Op>(sum.rounded());
+        return tile.template results<Op>(sum);
     }
 };
 
@@ -37,11 +37,14 @@ struct gradient_sum : nothing_beside {
  *
  *   ADDS_PRODUCTS                    whether the row adds up dy * y, or dy
  *   row(sum, power, first, second)   computes the two constants of a row
- *   element(dy, y, first, second, power)   a result times power, a power of two ------- */
+ *   element(dy, y, first, second, power)   a result times power, a power of two
+ *   plain(dy, y, first)              if HAS_PLAIN: the same for power = 1, in fewer instructions.
+ *                                    y is at least -LOWER, unless ALWAYS_PLAIN ------- */
 
 #define ONS_OPERATION(name, result, keeps, excluded, summary) \
     struct operation_##name {                                 \
         static constexpr bool ONE_A_ROW = false;              \
+        static constexpr bool HAS_PLAIN = false;              \
         static constexpr float EXCLUDED = (float)(excluded);  \
     };
 #include "../../op/gradient_and_topk_operations.def"

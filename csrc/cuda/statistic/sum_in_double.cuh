@@ -45,6 +45,9 @@ struct sum_in_double<float> : sum_part<sum_in_double<float>> {
     __device__ sum_in_double of_lane_across(int lanes) const {
         return sum_in_double(__shfl_xor_sync(~0u, d, lanes));
     }
+    __device__ sum_in_double of_lane(int lane) const {
+        return sum_in_double(__shfl_sync(~0u, d, lane));
+    }
     __device__ double rounded() const { return d; }
 
     /* The sum and what it rounded away, as the two doubles that callers exchange. */
@@ -79,11 +82,32 @@ struct sum_in_double<double> : sum_part<sum_in_double<double>> {
     __device__ sum_in_double of_lane_across(int lanes) const {
         return {__shfl_xor_sync(~0u, d, lanes), __shfl_xor_sync(~0u, d_low, lanes)};
     }
+    __device__ sum_in_double of_lane(int lane) const {
+        return {__shfl_sync(~0u, d, lane), __shfl_sync(~0u, d_low, lane)};
+    }
     /* If the sum is infinite, d_low is NaN. */
     __device__ double rounded() const { return isfinite(d) ? d + d_low : d; }
 
     __device__ void put(double *two) const { two[0] = d, two[1] = d_low; }
     __device__ static sum_in_double from(const double *two) { return {two[0], two[1]}; }
 };
+
+/* The sum of n products, or of n numbers: x(i) * y(i) or x(i) for i from `begin` on. Up to 8 terms
+ * are added in four chains. More terms are halved, and the sums of the halves are added. */
+template <bool PRODUCT, int n, typename Real, typename X, typename Y>
+__device__ __forceinline__ sum_in_double<Real> sum_as_tree_of(int begin, X x, Y y) {
+    if constexpr (n > 8) {
+        auto sum = sum_as_tree_of<PRODUCT, n / 2, Real>(begin, x, y);
+        sum.add(sum_as_tree_of<PRODUCT, n - n / 2, Real>(begin + n / 2, x, y));
+        return sum;
+    } else {
+        sum_in_double<Real> chain[4];
+#pragma unroll
+        for (int i = 0; i < n; i++) chain[i % 4].template add<PRODUCT>(x(begin + i), y(begin + i));
+#pragma unroll
+        for (int i = 1; i < 4 && i < n; i++) chain[0].add(chain[i]);
+        return chain[0];
+    }
+}
 
 #endif

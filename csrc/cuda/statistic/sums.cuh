@@ -39,6 +39,9 @@ struct in_any_order {
     }
 };
 
+/* in_a_tree for the elements of a column. */
+struct in_a_tree_of_column : in_a_tree {};
+
 /* The sum of make(e, element e) over a tile's COUNT chunks from FIRST on. Converted chunks take
  * twice the registers, so at most AT_ONCE are converted at a time, by halves as in sum_as_tree. */
 template <typename How, int AT_ONCE, int FIRST, int COUNT, typename Tile, typename Make>

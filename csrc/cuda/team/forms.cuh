@@ -60,6 +60,11 @@ struct block_of_columns {
     __device__ static int slot(int part) { return part * ROWS + row(); }
     __device__ static bool writes() { return true; }
 
+    /* Returns the sums of this thread's columns, from the sum of this lane's column. */
+    template <typename Sum>
+    __device__ static const Sum &of_columns(const Sum &own) {
+        return own;
+    }
     /* Of a strip's states and results, the one of this lane's column and of this thread. */
     __device__ static int own_column() { return row(); }
     template <typename Real>

@@ -36,7 +36,7 @@ struct lanes {
 
 /* Column form: each lane has a row. */
 struct lane_a_column : lanes<1> {
-    using sums = in_a_tree;
+    using sums = in_a_tree_of_column;
 };
 
 #endif

@@ -62,7 +62,7 @@ template <typename Form>
 struct strip {
     static constexpr int STRIDE = Form::STRIDE;
     static constexpr bool CHECK_ROW = true, ONE_REFERENCE = false, FETCHES = false, STREAM = true;
-    using sums = in_a_tree;
+    using sums = in_a_tree_of_column;
 
     __device__ static bool leaves() { return false; }
     template <typename Part>
@@ -100,12 +100,13 @@ struct strip_of_block : strip<Form> {
     template <typename Make>
     __device__ static auto far(nothing, sum_in_double<Real> mine, Make make) {
         sum_in_double<Real> *const parts = shared_sums();
-        if (blockDim.x == WARP) return make(mine);
-        parts[Form::slot(warp_of_block())] = mine;
+        if (blockDim.x == WARP) return make(Form::of_columns(mine));
+        parts[warp_of_block() * Form::ROWS + Form::own_column()] = mine;
         __syncthreads();
         sum_in_double<Real> sum;
-        for (int warp = 0; warp < warps_of_block(); warp++) sum.add(parts[Form::slot(warp)]);
-        return make(sum);
+        for (int warp = 0; warp < warps_of_block(); warp++)
+            sum.add(parts[warp * Form::ROWS + Form::own_column()]);
+        return make(Form::of_columns(sum));
     }
 
    private:
