@@ -1,6 +1,6 @@
 /* invariant_plans.c - compares the plans of `invariant` on GPUs over numbers of rows, layouts and
- * masks. What sets the order in which a row is added up must be the same in all of them. It needs
- * no GPU. It prints each difference, and ends with "passed" or "failed". */
+ * masks. All of them must add up a row in the same order. The program needs no GPU. It
+ * prints each difference, and ends with "passed" or "failed". */
 #include "../../csrc/cuda/cuda.h"
 #include "core_require.h"
 

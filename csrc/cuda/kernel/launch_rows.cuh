@@ -72,11 +72,11 @@ constexpr bool HAS_ALIGNED_KERNELS =
 /* Calls body(the alignment of a kernel for these rows). */
 template <ons_family FAMILY, typename Ops, typename X, typename Body>
 ons_status with_alignment(const ons_plan *plan, Body body) {
-    using is = alignment;
     constexpr bool TWO = HAS_ALIGNED_KERNELS<FAMILY, Ops, X>;
+    constexpr alignment OTHERS = TWO && sizeof(X) == 2 ? alignment::NOT_ALL : alignment::EITHER;
     if constexpr (TWO)
-        if (plan->all_aligned) return body(std::integral_constant<is, is::ALL>());
-    return body(std::integral_constant < is, TWO && sizeof(X) == 2 ? is::NOT_ALL : is::EITHER > ());
+        if (plan->all_aligned) return body(std::integral_constant<alignment, alignment::ALL>());
+    return body(std::integral_constant<alignment, OTHERS>());
 }
 
 /* Calls body(operations, rows_of<Rows>). */

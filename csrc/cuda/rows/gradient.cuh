@@ -159,7 +159,7 @@ struct gradient_tile {
 
     /* The part of the row's sum that these elements give. Element i of each chunk has a chain of
      * its own, so that an addition seldom waits for another. A lane may do the work of LANES lanes.
-     * It adds up the parts of these lanes in the order of the lanes, so the bits are the same. */
+     * It keeps a sum for each of them. It adds these sums in the order in which the lanes would. */
     template <typename Op, typename How = in_any_order, int LANES = 1>
     __device__ __forceinline__ sum_in_double<Real> sum() const {
         if constexpr (std::is_same_v<How, in_a_tree_of_column>)
