@@ -23,6 +23,7 @@ ACCURACY = [(1024, 3), (4096, 10), (65536, 10), (2**20, 3)]  # N, and the scale 
 OTHER_AXES = [((4096, 4096), 0), ((64, 1000, 512), 1)]
 # (images, classes, pixels): a whole number of packs of pixels, and one more
 CLASSES = [((16, 21, 263168), 1), ((16, 21, 263169), 1), ((400, 150, 4096), 1), ((2000, 100, 1023), 1)]
+CLASSES += [((64, 1000, 4096), 1)]
 OTHER_ROWS, QUICK_OTHER_ROWS = (2**15, 4096), (2**12, 4096)  # (M, N); measured as M / 16 rows of 16 N too
 OPERATIONS = ["softmax", "log_softmax", "logsumexp"]
 GRADIENTS = ["softmax_backward", "log_softmax_backward"]

@@ -79,8 +79,7 @@ typedef enum {
     ONS_E_METHOD_NOT_OF_TYPE = -10 /* `exact` of float64 */
 } ons_status;
 
-/* As many dimensions as any array library allows. */
-#define ONS_MAX_DIMS 64
+#define ONS_MAX_DIMS 64 /* as many as any array library allows */
 
 /* An operand of one problem: the address of its first element, and a byte stride for each dimension
  * of the problem, which may be negative, zero or odd. data is NULL if it is not given. */
@@ -90,7 +89,6 @@ typedef struct {
     int64_t stride[ONS_MAX_DIMS];
 } ons_operand;
 
-/* The role of an operand. */
 typedef enum {
     ONS_X,
     ONS_Y,
@@ -105,8 +103,7 @@ typedef enum {
 /* y = operation(scale * x) over the last `reduced_dims` of `dims` dimensions, in order, as one row
  * of N elements. The dimensions before them tell the rows apart. where (ONS_BOOL) and scale
  * (ONS_FLOAT64 on the CPU, any floating type on a GPU, stride 0 along the row) may be absent. y may
- * be x itself; otherwise they must not overlap. If an operation has one value a row, y has stride 0
- * along the row.
+ * be x itself; otherwise they must not overlap. If a row has one value, y has stride 0 along it.
  *
  * ONS_STATISTIC is the sum of each row, as two doubles a row (stride 0 along the row): an ons_pair,
  * or for an operation that takes a gradient, the sum and what it rounded away. With `exact_states`
@@ -126,8 +123,7 @@ typedef enum {
  * order. Of equal elements the first comes first, NaN is larger than all, and elements that `where`
  * excludes are -inf. y receives their softmax, or its logarithm if `log`, and ONS_INDICES their
  * indices along the row. Both have k elements where x has N, with their own strides. Neither may
- * overlap x. The row has one dimension. A router selects by other rules (route.h), and
- * so does a sampler (sample.h).
+ * overlap x. The row has one dimension. Routers and samplers have other rules (route.h, sample.h).
  *
  * A divergence is between the softmax of x and the softmax of ONS_GRADIENT. Its values are in
  * `loss`, and y receives their gradient with respect to x, if loss->gradient. where and scale hold
@@ -150,8 +146,7 @@ typedef struct {
     /* The type of the arithmetic that gave the pairs, if x and y ask for another. It decides how
      * products with the scale are rounded. ONS_FLOAT16: the type that x and y ask for. */
     ons_dtype compute;
-    /* for an operation that selects: */
-    int64_t k;
+    int64_t k;                         /* of an operation that selects, as the next two */
     bool log, sorted;                  /* else in any order */
     const struct ons_loss *loss;       /* for a loss: its other operands (loss.h) */
     const struct ons_logprob *logprob; /* for log-probabilities: the same (logprob.h) */
@@ -164,10 +159,15 @@ typedef struct {
  * bits. On a GPU each has its own order of sums. */
 typedef enum { ONS_ROW_FORM, ONS_COLUMN_FORM } ons_form;
 
-/* The kind of rows on a GPU (cuda/kernel/launch_rows.cuh): any; without gaps and without changes;
- * without gaps, with a mask or a scale; side by side in whole packs, in the column form; side by
- * side at any place, in the column form. */
-typedef enum { ONS_GENERAL, ONS_CONTIGUOUS, ONS_MASKED, ONS_PACKED, ONS_PACKED_APART } ons_loader;
+/* The kind of rows on a GPU (cuda/kernel/launch_rows.cuh). The last three lie side by side. */
+typedef enum {
+    ONS_GENERAL,      /* any */
+    ONS_CONTIGUOUS,   /* rows without gaps */
+    ONS_MASKED,       /* rows without gaps, with a mask or a scale */
+    ONS_PACKED,       /* four rows a lane, in packs that are whole and aligned */
+    ONS_PACKED_APART, /* four rows a lane, which lie apart, at any address */
+    ONS_STRIDED       /* a row for each lane, at any address */
+} ons_loader;
 
 typedef struct {
     ons_method method;

@@ -11,7 +11,7 @@
 #include "kernel/held.cuh"
 #include "kernel/launch_divergence.cuh"
 #include "kernel/launch_loss.cuh"
-#include "kernel/launch_packs.cuh"
+#include "kernel/launch_gradient.cuh"
 #include "team/strips_of_columns.cuh"
 
 /* The most threads of a block. A multiprocessor must hold WARPS warps. They form two blocks, or
@@ -43,7 +43,9 @@ launch_shape shape_of(const ons_plan *plan) {
     shape.cluster = (int)plan->blocks_a_row;
     int warps = plan->threads / WARP;
     using Real = typename Rows::Real;
+    constexpr bool OF_SUMS = std::is_same_v<Part, sum_in_double<Real>>;
     shape.shared_bytes = Form::ROWS == 1 ? shape.cluster * warps * (int)sizeof(Part)
+                         : OF_SUMS       ? strip_bytes_of_sums<Real>(shape.cluster, warps)
                                          : strip_bytes<Real>(shape.cluster, warps);
     return shape;
 }
@@ -74,7 +76,23 @@ static ons_status with_warps(int threads, Body body) {
     return body(std::integral_constant<int, USUAL>());
 }
 
+template <typename Form>
+static auto launch_gradient_columns(const launch_request &request, Form) {
+    return [&request](auto rows) {
+        using Rows = typename decltype(rows)::Rows;
+        constexpr int WARPS = Rows::CLUSTER_BLOCKS * GRADIENT_THREADS / WARP;
+        return launch_strips(
+            request, shape_of<Rows, Form, sum_in_double<typename Rows::Real>>(request.plan),
+            cluster_kernel<gradient_operations, Rows, Form, BLOCK_CHUNKS, WARPS>, rows.arguments);
+    };
+}
+
 ons_status launch_gradients_in_cluster(const launch_request &request) {
+    if (request.plan->loader == ONS_PACKED)
+        return with_packed_gradients(
+            request, launch_gradient_columns(request, block_of_packs<CHUNK<float>>()));
+    if (request.plan->form == ONS_COLUMN_FORM)
+        return with_gradient_columns(request, launch_gradient_columns(request, block_of_columns()));
     return with_gradient_rows(request, [&](auto rows) {
         using Rows = typename decltype(rows)::Rows;
         auto launch_with = [&](auto K) {
@@ -144,7 +162,7 @@ ons_status launch_cluster(const launch_request &request) {
         };
     };
     if (plan->loader == ONS_PACKED)
-        return with_packs<FAMILY, false>(request, launch_as(block_of_packs<CHUNK<float>>()));
+        return with_slices<FAMILY, whole_packs>(request, launch_as(block_of_packs<CHUNK<float>>()));
     if (plan->form == ONS_COLUMN_FORM)
         return with_columns<FAMILY>(request, launch_as(block_of_columns()));
     return with_rows<FAMILY>(request, launch_as(block_a_row()));

@@ -4,7 +4,7 @@
  * to the column's reference, by an exact power of two. */
 #include "kernel/held.cuh"
 #include "kernel/launch_gradient.cuh"
-#include "kernel/launch_packs.cuh"
+#include "kernel/launch_columns.cuh"
 #include "team/strips_of_columns.cuh"
 
 template <typename Ops, typename Rows, typename Form>
@@ -28,17 +28,17 @@ static auto launch_as(const launch_request &request, Form) {
 ons_status launch_fused_block_of_columns(const launch_request &request) {
     constexpr ons_family FAMILY = ONS_FAMILY_fused_block_of_columns;
     if (request.plan->loader == ONS_PACKED)
-        return with_packs<FAMILY, false>(request,
-                                         launch_as(request, block_of_packs<CHUNK<float>>()));
+        return with_slices<FAMILY, whole_packs>(request,
+                                                launch_as(request, block_of_packs<CHUNK<float>>()));
     return with_columns<FAMILY>(request, launch_as(request, block_of_columns()));
 }
 
 ons_status launch_gradients_in_block_of_columns(const launch_request &request) {
     if (request.plan->loader == ONS_PACKED)
-        return with_packed_gradients<true>(request, [&](auto rows) {
+        return with_packed_gradients(request, [&](auto rows) {
             return launch_as(request, block_of_packs<CHUNK<float>>())(gradient_operations(), rows);
         });
-    return with_general_gradient(request, [&](auto rows) {
+    return with_gradient_columns(request, [&](auto rows) {
         return launch_as(request, block_of_columns())(gradient_operations(), rows);
     });
 }

@@ -25,7 +25,8 @@ typedef struct {
     bool masked;        /* the same with any scale and most masks */
     bool unaligned;     /* contiguous rows of at most 32 bits that are not all aligned */
     bool packed;        /* columns side by side in whole packs, in the column form */
-    bool packed_apart;  /* many columns side by side at any place, in the column form */
+    bool beside;        /* columns side by side at any place, in the column form */
+    bool many_beside;   /* many such columns in each slice */
     bool gradient;      /* the operation takes a gradient */
     bool given;         /* the caller gives the sums of the rows */
     bool divergence;    /* the operation is a divergence of two rows */

@@ -209,7 +209,7 @@ static choice choose_for_gradients(const gpu_row *row, const ons_plan *plan) {
     if (fits(ONS_METHOD_fused_block, row, plan))
         return (choice){ONS_METHOD_fused_block, "both rows fit the registers of a block: one read",
                         NULL};
-    if (plan->form == ONS_ROW_FORM && fits(ONS_METHOD_cluster, row, plan))
+    if (fits(ONS_METHOD_cluster, row, plan))
         return (choice){ONS_METHOD_cluster, "both rows fit the registers of a cluster: one read",
                         NULL};
     return (choice){ONS_METHOD_split, "rows too long to be held: blocks share each one", NULL};
@@ -382,8 +382,7 @@ static bool has_row_form_alone(const ons_plan *plan, bool gradient, bool loss) {
     const ons_method method = plan->method;
     const bool is_long = plan->N * ons_dtype_size(plan->compute) > WARP_CHUNKS * 16;
     return loss || method == ONS_METHOD_online_block || method == ONS_METHOD_exact ||
-           (gradient &&
-            ((method == ONS_METHOD_fused_warp && is_long) || method == ONS_METHOD_cluster));
+           (gradient && method == ONS_METHOD_fused_warp && is_long);
 }
 
 void ons_gpu_to_plan_for(const ons_problem *problem, const ons_machine *machine, ons_gpu *gpu) {
@@ -424,6 +423,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
                                    : gradient ? is_contiguous_gradient(problem)
                                               : is_contiguous(problem));
     bool masked = !columns && !gradient && is_masked(problem);
+    const bool beside = columns && !divergence && is_beside(problem);
     bool is_16_bit = (contiguous || masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     gpu_row row = {
         .chunks = ceil_div(plan->N, chunk),
@@ -431,15 +431,16 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
         .element_bytes = (int)ons_dtype_size(problem->operand[ONS_X].dtype),
         .threads_a_lane = columns ? WARP : 1,
         .is_16_bit = is_16_bit,
-        .widened = is_16_bit && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
+        .widened =
+            (is_16_bit || beside) && problem->operand[ONS_X].dtype != problem->operand[ONS_Y].dtype,
         .whole_packs = plan->N % chunk == 0,
         .contiguous = contiguous,
         .masked = masked,
         .unaligned = contiguous && !plan->all_aligned &&
                      ons_dtype_size(problem->operand[ONS_X].dtype) <= ons_dtype_size(ONS_FLOAT32),
-        .packed = columns && !divergence && is_beside(problem) && has_whole_packs(problem),
-        .packed_apart = columns && !divergence && is_beside(problem) &&
-                        problem->extent[problem->dims - 2] >= LEAST_APART,
+        .packed = beside && has_whole_packs(problem),
+        .beside = beside,
+        .many_beside = beside && problem->extent[problem->dims - 2] >= LEAST_APART,
         .gradient = gradient,
         .given = given,
         .staged = !columns && !divergence &&

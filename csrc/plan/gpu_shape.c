@@ -34,15 +34,9 @@ static gpu_row seen_by(ons_family family, const gpu_row *row) {
     seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS;
     seen.is_16_bit &= seen.contiguous;
     seen.unaligned &= seen.contiguous;
-    seen.packed = seen.packed_apart = seen.masked = false;
+    seen.packed = seen.beside = seen.masked = false;
     seen.staged &= seen.contiguous;
     return seen;
-}
-
-/* Whether a method has kernels for columns in packs. */
-static bool has_packs(ons_method method) {
-    return method == ONS_METHOD_fused_warp || method == ONS_METHOD_fused_block ||
-           method == ONS_METHOD_cluster;
 }
 
 int ons_threads_of_warps(const gpu_row *row, int64_t together, int limit) {
@@ -191,9 +185,14 @@ static bool shape_staged(const gpu_row *row, const ons_plan *plan, int64_t *lane
     return false;
 }
 
+/* Chunks of a lane that holds a column: 1, 2, 4, 6 or 8. */
+static int64_t chunks_of_column(const gpu_row *row) {
+    return row->chunks == 5 || row->chunks == 6 ? 6 : power_of_two_from(row->chunks);
+}
+
 static void take_warp(const gpu_row *row, ons_plan *plan) {
     bool in_rows = plan->form == ONS_ROW_FORM;
-    int64_t lanes = 1, chunks = power_of_two_from(row->chunks);
+    int64_t lanes = 1, chunks = chunks_of_column(row);
     const bool staged = in_rows && shape_staged(row, plan, &lanes);
     if (staged)
         chunks = ceil_div(row->chunks, lanes);
@@ -497,7 +496,7 @@ static ons_status take_grid(const gpu_row *row, ons_plan *plan) {
 static void take_packs(const gpu_row *row, ons_plan *plan) {
     if (plan->method == ONS_METHOD_fused_warp) {
         const int64_t most = row->gradient ? GRADIENT_PACKS_A_LANE : PACKS_A_LANE;
-        const int lanes = (int)max_of(1, plan->tile / most);
+        const int lanes = (int)power_of_two_from(ceil_div(plan->tile, most));
         plan->threads =
             ons_threads_of_warps(row, ceil_div(plan->rows * lanes, row->chunk), WARP_ROW_THREADS);
         plan->lanes = lanes;
@@ -506,6 +505,26 @@ static void take_packs(const gpu_row *row, ons_plan *plan) {
     } else {
         plan->elements_a_thread /= row->chunk;
     }
+}
+
+/* How columns arrive. If few lie side by side, lanes that take four each would be idle. A softmax
+ * of longer columns takes the general kernels: kernels of their own made some of them slower. */
+static void take_loader_of_columns(const gpu_row *row, ons_plan *plan) {
+    enum { STRIDED_THREADS = 256 }; /* of a block, but for 16-bit gradients */
+    const bool in_warp = plan->method == ONS_METHOD_fused_warp;
+    const bool held =
+        in_warp || plan->method == ONS_METHOD_fused_block || plan->method == ONS_METHOD_cluster;
+    const bool gains = row->gradient || (in_warp && plan->tile <= LONGEST_BESIDE);
+    plan->loader = ONS_GENERAL;
+    if (row->packed && held)
+        plan->loader = ONS_PACKED;
+    else if (row->beside && held && gains && row->many_beside && !row->gradient)
+        plan->loader = ONS_PACKED_APART;
+    else if (row->beside && held && gains && !row->widened)
+        plan->loader = ONS_STRIDED;
+    if (plan->loader == ONS_PACKED || plan->loader == ONS_PACKED_APART) take_packs(row, plan);
+    if (plan->loader == ONS_STRIDED && in_warp && !(row->gradient && row->element_bytes == 2))
+        plan->width = plan->threads = ons_threads_of_warps(row, plan->rows, STRIDED_THREADS);
 }
 
 /* Whether rows of an operation that takes a gradient gain if they are staged. Rows that may begin
@@ -573,8 +592,7 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
         plan->lanes = 1;
         plan->width = plan->threads =
             ons_threads_of_warps(row, plan->rows, limit_of_threads(row, plan, 1));
-        plan->elements_a_thread =
-            (int)min_of(power_of_two_from(row->chunks), WARP_CHUNKS) * row->chunk;
+        plan->elements_a_thread = (int)min_of(chunks_of_column(row), WARP_CHUNKS) * row->chunk;
         plan->longest_row = WARP_CHUNKS * row->chunk;
         return ONS_OK;
     }
@@ -598,8 +616,8 @@ static ons_status take_gradient(const gpu_row *row, ons_plan *plan) {
     if (!cluster) return ONS_OK;
     if (blocks < 2) return ONS_E_NO_CLUSTERS;
     const int room = ons_gradient_warps(row->is_16_bit, more);
-    ons_share_out(ceil_div(row->chunks, chunks * WARP), room, GRADIENT_THREADS / WARP, blocks,
-                  row->is_16_bit && !row->whole_packs, plan);
+    ons_share_out(ceil_div(row->chunks * row->threads_a_lane, chunks * WARP), room,
+                  GRADIENT_THREADS / WARP, blocks, row->is_16_bit && !row->whole_packs, plan);
     return ONS_OK;
 }
 
@@ -715,14 +733,7 @@ ons_status ons_shape_on_gpu(const gpu_row *as_it_is, ons_plan *plan) {
     if (plan->tile == 0)
         plan->tile =
             plan->elements_a_thread * (plan->threads / plan->width) * max_of(plan->blocks_a_row, 1);
-    if (plan->form == ONS_COLUMN_FORM) {
-        const bool apart = row->packed_apart && plan->method == ONS_METHOD_fused_warp &&
-                           plan->tile <= LONGEST_APART;
-        plan->loader = row->packed && has_packs(plan->method) ? ONS_PACKED
-                       : apart                                ? ONS_PACKED_APART
-                                                              : ONS_GENERAL;
-        if (plan->loader != ONS_GENERAL) take_packs(row, plan);
-    }
+    if (plan->form == ONS_COLUMN_FORM) take_loader_of_columns(row, plan);
     if (status == ONS_OK && plan->longest_row && plan->N > plan->longest_row)
         status = ONS_E_ROW_TOO_LONG;
     return status;

@@ -379,7 +379,7 @@ def check_batch_invariant():
          ("fused_block", 0)),
         (lambda **how: ons.softmax_topk(few, 50, **how), ("fused_block", 0), ("fused_warp", 0)),
         (lambda **how: ons.softmax(short, 0, **how), ("fused_block", 1), ("fused_warp", 0)),
-        (lambda **how: ons.softmax_backward(short, short, 0, **how), ("split", 1), ("fused_warp", 0)),
+        (lambda **how: ons.softmax_backward(short, short, 0, **how), ("cluster", 1), ("fused_warp", 0)),
         (lambda **how: _core.gradient_sums(short, short, 0, **how), ("split", 1), ("split", 0)),
     ]  # fmt: skip
 

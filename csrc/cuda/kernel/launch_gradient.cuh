@@ -2,7 +2,7 @@
 #ifndef ONS_LAUNCH_GRADIENT_CUH
 #define ONS_LAUNCH_GRADIENT_CUH
 
-#include "launch_packs.cuh"
+#include "launch_columns.cuh"
 #include "../team/forms.cuh"
 #include "../rows/packed_gradient.cuh"
 #include "../statistic/gradient_sum.cuh"
@@ -50,20 +50,34 @@ ons_status with_general_gradient(const launch_request &request, Body body) {
     return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
 }
 
-/* Calls body(rows_of<Rows>) for columns in packs. */
-template <bool WHOLE, typename Body>
-ons_status with_packed_gradients(const launch_request &request, Body body) {
-    auto of_type = [&](auto type) {
-        using T = decltype(type);
-        return body(rows_of<packed_gradients<T, WHOLE>>{
-            {packed_arguments<T, WHOLE>(request), packed_input_of<T>(request.problem, ONS_GRADIENT),
-             request.problem->scale_by}});
-    };
+/* Calls body(an element of the problem's type), which is not float64. */
+template <typename Body>
+ons_status with_type_up_to_32_bits(const launch_request &request, Body body) {
     switch (request.problem->operand[ONS_X].dtype) {
-    case ONS_FLOAT16: return of_type(__half());
-    case ONS_BFLOAT16: return of_type(__nv_bfloat16());
-    default: return of_type(float());
+    case ONS_FLOAT16: return body(__half());
+    case ONS_BFLOAT16: return body(__nv_bfloat16());
+    default: return body(float());
     }
+}
+
+/* Calls body(rows_of<Rows>) for columns in whole packs. */
+template <typename Body>
+ons_status with_packed_gradients(const launch_request &request, Body body) {
+    return with_type_up_to_32_bits(request, [&](auto type) {
+        using T = decltype(type);
+        return body(
+            rows_of<packed_gradients<T>>{sliced_gradients_of<packed_columns<T, true>>(request)});
+    });
+}
+
+/* Calls body(rows_of<Rows>) in the column form; each lane has a row. */
+template <typename Body>
+ons_status with_gradient_columns(const launch_request &request, Body body) {
+    if (request.plan->loader != ONS_STRIDED) return with_general_gradient(request, body);
+    return with_type_up_to_32_bits(request, [&](auto type) {
+        using T = decltype(type);
+        return body(rows_of<strided_gradients<T>>{sliced_gradients_of<strided_rows<T>>(request)});
+    });
 }
 
 /* Calls body(rows_of<Rows>) with the Rows that fit, in the row form. */

@@ -7,7 +7,8 @@
  *   contiguous_rows  rows without gaps, at any address; x and y have one type, or x has 16 bits and
  *                    y is float32
  *   masked_rows      the same with a mask, a scale, any number of outer dimensions
- *   packed_columns   columns side by side in packs (launch_packs.cuh chooses them)
+ *   packed_columns   columns side by side, four a lane
+ *   strided_rows     columns side by side, one a lane (launch_columns.cuh chooses these two)
  *   general_rows     all else
  *
  * contiguous_rows, masked_rows and general_rows add up a row in the same order, whatever the types:
@@ -152,18 +153,6 @@ ons_status with_rows(const launch_request &request, Body body) {
                     });
                 });
         if constexpr (HAS == ONS_NO_ROWS || HAS == ONS_CONTIGUOUS_ALONE_ROWS)
-            return ONS_E_OPERAND;
-        else
-            return with_general<Ops>(request, body);
-    });
-}
-
-/* The same in the column form; each lane has a row. */
-template <ons_family FAMILY, typename Body>
-ons_status with_columns(const launch_request &request, Body body) {
-    return with_operations(request, [&](auto ops) -> ons_status {
-        using Ops = decltype(ops);
-        if constexpr (KINDS<FAMILY, Ops> == ONS_NO_ROWS)
             return ONS_E_OPERAND;
         else
             return with_general<Ops>(request, body);

@@ -3,7 +3,7 @@
 #ifndef ONS_PASSES_CUH
 #define ONS_PASSES_CUH
 
-#include "launch_rows.cuh"
+#include "launch_columns.cuh"
 #include "../team/forms.cuh"
 #include "../statistic/running_pair.cuh"
 

@@ -8,6 +8,7 @@
 #include "../statistic/sums.cuh"
 #include "contiguous.cuh"
 #include "general.cuh"
+#include "strided.cuh"
 
 /* Sets the elements after the row's end. `left`: elements from the tile's first chunk on. */
 template <int STRIDE, typename X, int K>
@@ -321,6 +322,35 @@ struct contiguous_gradients {
     }
 };
 
+/* Makes a gradient_tile of two tiles that are 0 after the row's end already. */
+template <typename Tile>
+struct zero_padded_tiles {
+    template <int>
+    __device__ __forceinline__ static gradient_tile<Tile> of(const Tile &y, const Tile &dy, int,
+                                                             typename Tile::Real scale) {
+        return {y, dy, scale};
+    }
+};
+
+/* Rows side by side at any address, all of one type. A lane has a row. */
+template <typename T>
+struct strided_gradients {
+    using Real = typename compute_of<T>::type;
+    static constexpr int V = CHUNK<Real>;
+    static constexpr bool IS_16_BIT = sizeof(T) == 2;
+    static constexpr int BLOCK_THREADS = GRADIENT_THREADS, BLOCKS = 2, CLUSTER_BLOCKS = 2;
+
+    using arguments = sliced_gradients<T>;
+
+    template <bool CHECK_ROW>
+    __device__ __forceinline__ static auto row(const arguments &args, int64_t index) {
+        index += args.launch.first_row;
+        using of_one = strided_row<T, true>;
+        return gradient_row<of_one, of_one, zero_padded_tiles>(
+            of_one(args, args.input, index), of_one(args, args.dy, index), args.scale);
+    }
+};
+
 /* All other rows. */
 template <typename Compute>
 struct general_gradients {
@@ -332,7 +362,7 @@ struct general_gradients {
     static constexpr bool IS_16_BIT = false, ALL_ALIGNED = false, HAS_CLUSTER_CHUNKS = false,
                           EMPTY_WARPS_LEAVE = false;
     static constexpr int BLOCK_THREADS = GRADIENT_THREADS,
-                         BLOCKS = sizeof(Compute) == sizeof(float) ? 2 : 0;
+                         BLOCKS = sizeof(Compute) == sizeof(float) ? 2 : 0, CLUSTER_BLOCKS = 2;
 
     /* Does not prefetch later rows: their addresses are costly to compute. */
     template <int K>

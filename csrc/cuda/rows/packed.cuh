@@ -8,6 +8,7 @@
 #define ONS_PACKED_CUH
 
 #include "columns.cuh"
+#include "slices.cuh"
 
 /* Reads a pack. For a pack of 8 bytes it also prefetches the surrounding 128 bytes to L2, since
  * warps of other blocks read them at about the same time. */
@@ -25,69 +26,40 @@ __device__ inline P read_and_prefetch(const P *from) {
     }
 }
 
-/* An input. Strides are in elements: to the next slice, and along the axis. */
-template <typename X>
-struct packed_input {
-    const X *x;
-    int64_t slice, step;
-};
-
 template <typename X, bool WHOLE>
 class packed_columns {
    public:
+    using element = X;
     using Real = typename compute_of<X>::type;
+    using arguments = sliced_rows<X>;
     static constexpr int C = CHUNK<Real>, V = C; /* a chunk is a pack: one element of each row */
     static constexpr bool IS_16_BIT = sizeof(X) == 2;
     static constexpr int BLOCK_THREADS = ANY_BLOCK_THREADS, BLOCKS = 2;
     static constexpr int CLUSTER_WARPS = COLUMN_CLUSTER_WARPS;
 
-    static constexpr int APART = WHOLE ? 1 : 16; /* rows */
-
-    /* Slices of `width` neighbouring rows. Row numbers count a slice as padded(width)
-     * rows. Strides of y are in bytes. */
-    struct arguments {
-        packed_input<X> input;
-        char *y;
-        int64_t y_slice, y_step;
-        int64_t width;
-        uint32_t inverse; /* 2^32 / padded(); 0 if row numbers need more than 32 bits */
-        int64_t rows, N;
-        ons_launch launch;
-        ons_operation which;
-        element_format<X> format;
-        bool widens; /* 16-bit elements have float32 results */
-
-        __device__ ons_operation operation() const { return which; }
-        __host__ __device__ static int64_t padded(int64_t width) {
-            return (width + C * APART - 1) / (C * APART) * (C * APART);
-        }
-    };
+    static constexpr int APART = WHOLE ? 1 : 16, ROWS_TOGETHER = C * APART; /* rows */
 
     template <bool CHECK_ROW>
     __device__ __forceinline__ static packed_columns row(const arguments &args, int64_t index) {
         return packed_columns(args, index + args.launch.first_row, args.input);
     }
 
-    __device__ packed_columns(const arguments &args, int64_t row, const packed_input<X> &input)
+    __device__ packed_columns(const arguments &args, int64_t row, const sliced_input<X> &input)
         : N(row < args.rows ? (int)args.N : 0),
           x_step(input.step),
           y_step(args.y_step),
           format(args.format),
           widens(args.widens) {
-        const int64_t width = arguments::padded(args.width);
-        int64_t slice = 0;
-        if (args.rows != width)
-            slice =
-                args.inverse ? divided((uint32_t)row, (uint32_t)width, args.inverse) : row / width;
-        int64_t column = row - slice * width;
+        const place_in_slices at(args, row);
+        int64_t column = at.column;
         if constexpr (!WHOLE) {
-            const int lane = (int)(column % (C * APART)) / C;
+            const int lane = (int)(column % ROWS_TOGETHER) / C;
             column += lane - lane * C;
             const int64_t left = args.width - column;
             columns = left <= 0 ? 0 : (int)min((left + APART - 1) / APART, (int64_t)C);
         }
-        x = input.x + slice * input.slice + column;
-        y = args.y + slice * args.y_slice +
+        x = input.x + at.slice * input.slice + column;
+        y = args.y + at.slice * args.y_slice +
             column * (int64_t)(CAN_WIDEN && widens ? sizeof(float) : sizeof(X));
     }
 
@@ -122,6 +94,8 @@ class packed_columns {
    private:
     static constexpr bool CAN_WIDEN = std::is_same_v<X, any_16_bit>;
 
+    /* Sets packs after the column's end to -inf. If packs lie apart, it first reads the last pack
+     * again in their place. Without a branch for each pack, all reads begin at once. */
     template <int K, typename Read>
     __device__ __forceinline__ void load_packs(int at, pack<X, C> (&raw)[K], Read read) const {
         const X *from = x + (int64_t)at * x_step;
@@ -129,13 +103,22 @@ class packed_columns {
         if (left >= K) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(from, x_step)) raw[k] = read(from);
-        } else {
+        } else if constexpr (WHOLE) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(from, x_step))
                 if (k < left)
                     raw[k] = read(from);
                 else
                     raw[k].cut(0, format);
+        } else {
+            if (left > 0) {
+#pragma unroll
+                for (int k = 0; k < K; k++, step(from, k < left ? x_step : 0)) /* k: the next */
+                    raw[k] = read(from);
+            }
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                if (k >= left) raw[k].cut(0, format);
         }
     }
 
@@ -167,12 +150,6 @@ class packed_columns {
             for (int k = 0; k < K; k++, step(to, y_step))
                 if (k < left) write(to, raw[k]);
         }
-    }
-
-    /* n / by. The high word of n * inverse is the quotient or one less. */
-    __device__ static uint32_t divided(uint32_t n, uint32_t by, uint32_t inverse) {
-        const uint32_t nearly = __umulhi(n, inverse);
-        return nearly + (n - nearly * by >= by);
     }
 
     /* Computes addresses one after the other. All at once they would take the registers of the

@@ -1,4 +1,4 @@
-/* packed_gradient.cuh - packed_gradients: packed_columns (packed.cuh) of both inputs of an
+/* packed_gradient.cuh - packed_gradients: columns in whole packs (packed.cuh) of both inputs of an
  * operation that takes a gradient. A thread has a sum for each of its columns. */
 #ifndef ONS_PACKED_GRADIENT_CUH
 #define ONS_PACKED_GRADIENT_CUH
@@ -42,21 +42,18 @@ struct gradient_column_tile {
     }
 };
 
-template <typename T, bool WHOLE>
+template <typename T>
 class packed_gradients {
-    using one = packed_columns<T, WHOLE>;
+    using one = packed_columns<T, true>;
 
    public:
     using Real = typename one::Real;
     static constexpr int C = one::C, V = C;
     static constexpr bool IS_16_BIT = one::IS_16_BIT;
-    static constexpr int BLOCK_THREADS = GRADIENT_THREADS, BLOCKS = IS_16_BIT ? 3 : 2;
+    static constexpr int BLOCK_THREADS = GRADIENT_THREADS, BLOCKS = IS_16_BIT ? 3 : 2,
+                         CLUSTER_BLOCKS = BLOCKS;
 
-    /* y and dx, and how dy lies. */
-    struct arguments : one::arguments {
-        packed_input<T> dy;
-        double scale;
-    };
+    using arguments = sliced_gradients<T>;
 
     template <bool CHECK_ROW>
     __device__ __forceinline__ static packed_gradients row(const arguments &args, int64_t index) {

@@ -139,6 +139,13 @@ constexpr int strip_bytes(int blocks, int warps) {
     return WARP * (int)sizeof(row_constants<Real>) + states * (int)sizeof(state<Real>);
 }
 
+/* Bytes of shared memory of a strip of sums in each block: for each column, the sum of each block,
+ * and the sum of each warp of this block. */
+template <typename Real>
+constexpr int strip_bytes_of_sums(int blocks, int warps) {
+    return WARP * (column_stride(blocks) + column_stride(warps)) * (int)sizeof(sum_in_double<Real>);
+}
+
 #if __CUDA_ARCH__ >= 900
 
 template <typename Form, typename Real>
@@ -181,6 +188,32 @@ class strip_of_cluster : public strip<Form> {
         else
             merge_share(blocks, Form::own_column(), Form::own(m, d), (Made *)made, make);
         return Form::of_thread((const Made *)made);
+    }
+
+    /* Each block adds up its part of every column and sends it to all blocks. The whole cluster
+     * must call it, once. */
+    template <typename Make>
+    __device__ auto far(nothing, const sum_in_double<Real> &mine, Make make) {
+        using Sum = sum_in_double<Real>;
+        const int blocks = cluster_size(), warps = warps_of_block(), column = Form::own_column();
+        const int by_block = column_stride(blocks), by_warp = column_stride(warps);
+        Sum *const of_blocks = (Sum *)made, *const of_warps = of_blocks + WARP * by_block;
+        auto add_up = [](const Sum *parts, int count) {
+            Sum sum;
+#pragma unroll 1
+            for (int i = 0; i < count; i++) sum.add(parts[i]);
+            return sum;
+        };
+        of_warps[column * by_warp + warp_of_block()] = mine;
+        arrivals::await_ready();
+        arrived.announce(WARP * blocks * sizeof(Sum));
+        __syncthreads();
+#pragma unroll 1
+        for (int i = threadIdx.x; i < WARP * blocks; i += blockDim.x)
+            arrived.send(of_blocks + i % WARP * by_block + cluster_rank(), i / WARP,
+                         add_up(of_warps + i % WARP * by_warp, warps));
+        arrived.await();
+        return make(Form::of_columns(add_up(of_blocks + column * by_block, blocks)));
     }
 
    private:
