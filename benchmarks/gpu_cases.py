@@ -23,33 +23,14 @@ ACCURACY = [(1024, 3), (4096, 10), (65536, 10), (2**20, 3)]  # N, and the scale 
 OTHER_AXES = [((4096, 4096), 0), ((64, 1000, 512), 1)]
 # (images, classes, pixels): a whole number of packs of pixels, and one more
 CLASSES = [((16, 21, 263168), 1), ((16, 21, 263169), 1), ((400, 150, 4096), 1), ((2000, 100, 1023), 1)]
-CLASSES += [((64, 1000, 4096), 1)]
+CLASSES += [((64, 1000, 4096), 1)]  # classes that one block does not hold
 OTHER_ROWS, QUICK_OTHER_ROWS = (2**15, 4096), (2**12, 4096)  # (M, N); measured as M / 16 rows of 16 N too
 OPERATIONS = ["softmax", "log_softmax", "logsumexp"]
 GRADIENTS = ["softmax_backward", "log_softmax_backward"]
 OPERATION_LENGTHS = [128, 1000, 1024, 4096, 4097, 16384, 32000, 50257, 65536, 131072, 262144]
 NORMALIZER_LENGTHS = [256, 1024, 4096, 32000, 50257, 131072, 2**20]
-GRADIENT_LENGTHS = [
-    2,
-    3,
-    5,
-    8,
-    33,
-    64,
-    65,
-    256,
-    257,
-    1000,
-    1024,
-    4096,
-    4097,
-    16384,
-    32768,
-    50257,
-    65536,
-    128256,
-    262144,
-]
+GRADIENT_LENGTHS = [2, 3, 5, 8, 33, 64, 65, 256, 257, 1000, 1024]
+GRADIENT_LENGTHS += [4096, 4097, 16384, 32768, 50257, 65536, 128256, 262144]
 # (rows, N, k) of routers of experts and of vocabularies
 TOPK = [(65536, 256, 8), (16384, 128, 8), (32768, 64, 6), (65536, 256, 64), (4096, 4096, 16), (8, 16384, 10)]
 TOPK += [(65536, 128, 16), (65536, 256, 16), (65536, 512, 10), (32768, 2048, 8), (8192, 8192, 64)]
