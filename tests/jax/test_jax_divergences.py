@@ -26,8 +26,10 @@ TERMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize(
+    ("reduction", "dtype"),
+    [("none", "bfloat16"), ("none", "float32"), ("sum", "float32"), ("mean", "float16")],
+)
 @pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
 def test_exact_results(terms, reduction, dtype):
     x, y = jnp.asarray(X, dtype), jnp.asarray(Y, dtype)
@@ -85,7 +87,7 @@ def test_vmap(axes, given):
     for function in (ours, plain):
         of_each = jax.vmap(jax.value_and_grad(function, (0, 1)), axes)
         of_all = jax.grad(lambda *given, f=function: jnp.sin(jax.vmap(f, axes)(*given)).sum(), (0, 1))
-        results.append((jax.jit(of_each)(*given), jax.jit(of_all)(*given)))
+        results.append(jax.jit(lambda *given, f=(of_each, of_all): [each(*given) for each in f])(*given))
     assert_near(*results)
 
 

@@ -96,16 +96,11 @@ def test_vmap(axes, given):
         return jax.grad(lambda *given: (call(*given) ** 2).sum())(*given)
 
     for function in (call, gradient):
-        program = jax.jit(jax.vmap(function, axes))
+        program, alone = jax.jit(jax.vmap(function, axes)), jax.jit(function)
         found = program(*whole)
         for i in range(4 if axes[0] == 1 else 3):
-            alone = function(
-                *(
-                    each if dim is None else jnp.take(each, i, dim)
-                    for each, dim in zip(whole, axes, strict=True)
-                )
-            )
-            assert same(found[i], alone)
+            mine = (x if dim is None else jnp.take(x, i, dim) for x, dim in zip(whole, axes, strict=True))
+            assert same(found[i], alone(*mine))
         calls = program.lower(*whole).compile().as_text().count("custom-call(")
         assert calls == (1 if function is call else 2)
 
@@ -147,16 +142,16 @@ def test_gradients(temperature, where):
     def theirs(x):
         return plain(x, kept, of_rows)
 
-    first = [jax.grad(lambda x, f=f: (f(x) * G).sum()) for f in (ours, theirs)]
-    second = [jax.grad(lambda x, f=f: (f(x) ** 2).sum()) for f in first]
+    first = [jax.jit(jax.grad(lambda x, f=f: (f(x) * G).sum())) for f in (ours, theirs)]
+    second = [jax.jit(jax.grad(lambda x, f=f: (f(x) ** 2).sum())) for f in first]
     for mine, right in (first, second):
-        assert_near(jax.jit(mine)(x), jax.jit(right)(x))
+        assert_near(mine(x), right(x))
     assert same(jax.jit(jax.checkpoint(first[0]))(x), first[0](x))
     assert_near(first[0](x), ons.softmax_backward(G, ours(x), scale=1 / of_rows))
     if isinstance(temperature, jax.Array):
         given = {"temperature": temperature, "top_p": jnp.array([0.9]), "min_p": jnp.array([0.01])}
         to_parameters = jax.grad(lambda given: (ons.filtered_softmax(x, **terms | given) * G).sum())
-        assert not any(each.any() for each in to_parameters(given).values())
+        assert not any(each.any() for each in jax.jit(to_parameters)(given).values())
 
 
 def test_gradients_of_greedy_rows():
@@ -177,7 +172,7 @@ def test_gradients_of_greedy_rows():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_gradients_have_the_type_of_the_logits(dtype):
     for terms in ({}, {"top_k": 5, "temperature": jnp.array([0.5])}):
-        call = jax.grad(lambda x, terms=terms: (ons.filtered_softmax(x, **terms) * G).sum())
+        call = jax.jit(jax.grad(lambda x, terms=terms: (ons.filtered_softmax(x, **terms) * G).sum()))
         found = call(jnp.asarray(X, dtype))
         assert found.dtype == dtype
         assert_near(found, call(jnp.asarray(X, dtype).astype("float32")), 1e-2)

@@ -99,8 +99,8 @@ def test_small_rows(logits: np.ndarray, data: Any) -> None:
 
 def test_a_search_finds_wrong_tokens_and_logprobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another token in one row of a call is found, and so are log-probabilities that are a little off."""
-    right = search(10**4, 0, "cpu")
-    assert right["rows"] == 10**4 and right["cases"] == 100 and right["wrong"] == []
+    right = search(3000, 0, "cpu")
+    assert right["rows"] == 3000 and right["cases"] == 30 and right["wrong"] == []
     sample = ons.sample
 
     def with_another_token(logits: np.ndarray, **terms: Any) -> Any:
@@ -116,9 +116,9 @@ def test_a_search_finds_wrong_tokens_and_logprobs(monkeypatch: pytest.MonkeyPatc
         wide = found[1].dtype == np.float64
         return found[0], found[1] - (1e-10 if wide else 1e-4), *found[2:]
 
-    for spoiled, least in ((with_another_token, 90), (with_other_logprobs, 50)):
+    for spoiled, least in ((with_another_token, 27), (with_other_logprobs, 15)):
         monkeypatch.setattr(ons, "sample", spoiled)
-        assert len(search(10**4, 0, "cpu")["wrong"]) >= least
+        assert len(search(3000, 0, "cpu")["wrong"]) >= least
 
 
 # ------- the shares of many draws
