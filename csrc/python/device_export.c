@@ -47,6 +47,7 @@ static dlpack_tensor tensor_of(exported *self, const ons_device_array *array) {
     }
     uint8_t code = array->dtype == ONS_BFLOAT16  ? DLPACK_BFLOAT
                    : array->dtype <= ONS_FLOAT64 ? DLPACK_FLOAT
+                   : array->dtype == ONS_BOOL    ? DLPACK_BOOL
                                                  : DLPACK_INT;
     return (dlpack_tensor){.data = array->memory,
                            .device = {DLPACK_CUDA, array->gpu},

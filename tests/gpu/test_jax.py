@@ -207,7 +207,7 @@ def test_filtered_softmax(shape, dtype):
         {},
         {"temperature": 0.5},
         {"temperature": of_rows, "top_k": 50},
-        {"temperature": np.float64(of_rows), "top_p": 0.9},
+        {"temperature": of_rows, "top_p": 0.9},
         {"temperature": of_rows[:1], "top_k": 2000, "min_p": 0.001, "where": g < 1},
     ):
         call = functools.partial(ons.filtered_softmax, **terms)

@@ -683,6 +683,10 @@ def check_sample():
         found = ons.sample(kind(X), **{name: kind(each) for name, each in numbers.items()}, **terms)
         assert [each.dtype for each in map(shown, found)] == [np.int64, np.float32, np.bool_]
         assert all(np.array_equal(shown(a), b) for a, b in zip(found, expected, strict=True))
+        lent = [each.__dlpack__() for each in found]
+        codes = [Managed.from_address(POINTER(each, b"dltensor")).tensor.code for each in lent]
+        assert codes == [0, 2, 6]  # int, float and bool
+        del lent
         assert shown(ons.logsumexp(found[1], where=found[2], axis=None)) == ons.logsumexp(expected[1], None)
     del found
     assert asked("live").value == live
