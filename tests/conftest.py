@@ -21,9 +21,6 @@ if not glob(os.path.join(ROOT, "onsoftmax", "_core.*.so")):
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# JAX compiles a program for most tests of tests/jax. Without XLA's optimizations that takes half the time.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-
 # The topics of long tests. `pytest` leaves these tests out. `make check-long` runs them.
 TOPICS = ("emulation", "errors", "nans", "valgrind", "lengths", "ranks")
 

@@ -81,11 +81,16 @@ constexpr int lanes_of_column(int N) {
 template <typename Ops, typename Columns>
 static ons_status launch_packs(const launch_request &request, const Columns &columns) {
     using Rows = typename Columns::Rows;
-    return with_constant<4, 8, 16, 24, 32>((int)request.plan->tile, [&](auto N) {
+    const int tile = (int)request.plan->tile;
+    auto launch = [&](auto N) {
         constexpr int K = decltype(N)::value, ALONG = lanes_of_column<Ops>(K);
         return launch_as<Ops, Rows, lanes_of_packs<Rows::C, ALONG>, K / ALONG>(request,
                                                                                columns.arguments);
-    });
+    };
+    if constexpr (Rows::APART > 1)
+        return with_constant<4, 8, 16, LONGEST_BESIDE>(tile, launch);
+    else
+        return with_constant<4, 8, 16, 24, 32>(tile, launch);
 }
 
 template <typename Ops, typename Columns>

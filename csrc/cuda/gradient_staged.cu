@@ -89,9 +89,6 @@ static ons_status launch_of_type(const launch_request &request) {
 }
 
 ons_status launch_gradients_in_warp_staged(const launch_request &request) {
-    switch (request.problem->operand[ONS_X].dtype) {
-    case ONS_FLOAT16: return launch_of_type<__half>(request);
-    case ONS_BFLOAT16: return launch_of_type<__nv_bfloat16>(request);
-    default: return launch_of_type<float>(request);
-    }
+    return with_type_up_to_32_bits(
+        request, [&](auto type) { return launch_of_type<decltype(type)>(request); });
 }

@@ -26,7 +26,7 @@ typedef struct {
     bool unaligned;     /* contiguous rows of at most 32 bits that are not all aligned */
     bool packed;        /* columns side by side in whole packs, in the column form */
     bool beside;        /* columns side by side at any place, in the column form */
-    bool many_beside;   /* many such columns in each slice */
+    int64_t slice;      /* how many such columns lie side by side */
     bool gradient;      /* the operation takes a gradient */
     bool given;         /* the caller gives the sums of the rows */
     bool divergence;    /* the operation is a divergence of two rows */

@@ -153,8 +153,8 @@ static choice choose_in_column_form(const gpu_row *row, ons_dtype dtype, const o
                         "a row fits the registers of a lane: one read, no barrier", NULL};
     if (!(is_16_bit && plan->N > BLOCK_COLUMN_LENGTH_16_BIT) &&
         fits(ONS_METHOD_fused_block, row, plan))
-        return (choice){ONS_METHOD_fused_block, "32 rows fit the registers of a block: one read",
-                        NULL};
+        return (choice){ONS_METHOD_fused_block,
+                        "rows side by side fit the registers of a block: one read", NULL};
     if (fits(ONS_METHOD_cluster, row, plan))
         return (choice){ONS_METHOD_cluster, "32 rows fit the registers of a cluster: one read",
                         RESULTS "float32 4096x4096 axis 0: cluster 0.83, online 0.55"};
@@ -393,7 +393,6 @@ void ons_gpu_to_plan_for(const ons_problem *problem, const ons_machine *machine,
 }
 
 ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machine, ons_plan *plan) {
-    enum { LEAST_APART = 256 }; /* columns side by side; few would leave many lanes idle */
     ons_gpu gpu;
     ons_gpu_to_plan_for(problem, machine, &gpu);
     if (plan->invariant) /* rows of every kind fit the same clusters */
@@ -440,7 +439,7 @@ ons_status ons_plan_on_gpu(const ons_problem *problem, const ons_machine *machin
                      ons_dtype_size(problem->operand[ONS_X].dtype) <= ons_dtype_size(ONS_FLOAT32),
         .packed = beside && has_whole_packs(problem),
         .beside = beside,
-        .many_beside = beside && problem->extent[problem->dims - 2] >= LEAST_APART,
+        .slice = beside ? problem->extent[problem->dims - 2] : 0,
         .gradient = gradient,
         .given = given,
         .staged = !columns && !divergence &&

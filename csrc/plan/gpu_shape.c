@@ -507,22 +507,64 @@ static void take_packs(const gpu_row *row, ons_plan *plan) {
     }
 }
 
-/* How columns arrive. If few lie side by side, lanes that take four each would be idle. A softmax
- * of longer columns takes the general kernels: kernels of their own made some of them slower. */
+typedef struct {
+    int64_t parts; /* of a column: threads that share it */
+    int64_t most;  /* columns of a block */
+    bool fits;     /* it is faster than other ways */
+} wide_strip;
+
+/* The wide strip (team/wide_strip.cuh) of a block of fused_block. Only float32 gains. With a
+ * gradient, only whole slices gain. */
+static wide_strip wide_strip_of(const gpu_row *row, const ons_plan *plan) {
+    const int64_t threads = row->gradient ? GRADIENT_THREADS : WIDE_STRIP_THREADS;
+    wide_strip strip = {1, 0, false};
+    if (plan->method != ONS_METHOD_fused_block || row->element_bytes != sizeof(float) ||
+        !row->beside || row->widened || row->slice == 0 || plan->N > plan->longest_row)
+        return strip;
+    strip.parts = plan->threads / WARP;
+    strip.most = threads / max_of(strip.parts, 2);
+    strip.fits = row->slice <= strip.most || (!row->gradient && WARP <= strip.most);
+    return strip;
+}
+
+/* The columns of a wide strip: whole slices, if they are narrow and there are enough blocks. */
+static void take_wide_strip(const gpu_row *row, const wide_strip *strip, ons_plan *plan) {
+    enum { MOST_COLUMNS = 128, LEAST_BLOCKS = 2 /* a multiprocessor */ };
+    const int64_t threads = row->gradient ? 64 : 96; /* at least, of whole slices */
+    const int64_t share = plan->rows / (LEAST_BLOCKS * row->gpu->multiprocessors);
+    const int64_t slices = ceil_div(threads, strip->parts * row->slice);
+    const int64_t most = min_of(strip->most, row->gradient ? WARP : MOST_COLUMNS);
+    if (row->slice <= strip->most && row->slice <= max_of(share, WARP))
+        plan->width = min_of(slices * row->slice, strip->most);
+    else
+        plan->width = max_of(1, min_of(most, share) / WARP) * WARP;
+    plan->threads = (int)ceil_div(strip->parts * plan->width, WARP) * WARP;
+}
+
+/* How columns arrive. Softmax of more than LONGEST_BESIDE elements takes the general kernels,
+ * unless packs or a wide strip hold its columns: kernels of their own made some of them slower. */
 static void take_loader_of_columns(const gpu_row *row, ons_plan *plan) {
-    enum { STRIDED_THREADS = 256 }; /* of a block, but for 16-bit gradients */
+    enum {
+        STRIDED_THREADS = 256,                 /* of a block, but for 16-bit gradients */
+        LEAST_APART = 256,                     /* columns of a slice; fewer leave lanes idle */
+        PACKS_OF_WARP = WARP * CHUNK_OF_FLOATS /* columns of a warp that takes packs */
+    };
+    const wide_strip strip = wide_strip_of(row, plan);
     const bool in_warp = plan->method == ONS_METHOD_fused_warp;
     const bool held =
         in_warp || plan->method == ONS_METHOD_fused_block || plan->method == ONS_METHOD_cluster;
-    const bool gains = row->gradient || (in_warp && plan->tile <= LONGEST_BESIDE);
+    const bool gains = row->gradient || strip.fits || (in_warp && plan->tile <= LONGEST_BESIDE);
+    /* packs would leave lanes of the last warp idle; they may begin inside a line of memory too */
+    const bool uneven = row->slice % PACKS_OF_WARP != 0;
     plan->loader = ONS_GENERAL;
-    if (row->packed && held)
+    if (row->packed && held && !(strip.fits && uneven))
         plan->loader = ONS_PACKED;
-    else if (row->beside && held && gains && row->many_beside && !row->gradient)
+    else if (row->beside && in_warp && gains && row->slice >= LEAST_APART && !row->gradient)
         plan->loader = ONS_PACKED_APART;
     else if (row->beside && held && gains && !row->widened)
         plan->loader = ONS_STRIDED;
     if (plan->loader == ONS_PACKED || plan->loader == ONS_PACKED_APART) take_packs(row, plan);
+    if (plan->loader == ONS_STRIDED && strip.fits) take_wide_strip(row, &strip, plan);
     if (plan->loader == ONS_STRIDED && in_warp && !(row->gradient && row->element_bytes == 2))
         plan->width = plan->threads = ons_threads_of_warps(row, plan->rows, STRIDED_THREADS);
 }

@@ -19,8 +19,8 @@ pytestmark = [
     [
         ("", 27, 3025),
         ("OF_ONE_VALUE", 27, 3025),
-        ("WITH_A_MASK", 29, 3363),
-        ("IN_A_CLUSTER", 30, 3393),
+        ("WITH_A_MASK", 29, 3364),
+        ("IN_A_CLUSTER", 30, 3394),
     ],
     ids=["block", "one value", "masked", "cluster"],
 )

@@ -94,18 +94,20 @@ def test_same_bits_wherever_they_lie(method, types):
 @each_types
 @each_method
 def test_slices_behind_one_another(method, types):
-    """The axis is in the middle. Slices follow each other directly, or with a gap."""
+    """The axis is in the middle. Slices follow each other directly, or with a gap. A block may have several
+    narrow slices, or a part of a wide slice."""
     x_type, y_type = types
-    N = LENGTHS[method][-2]
+    cases = [(LENGTHS[method][-2], 3, width) for width in (3, 4, 20, 32, 33, 40, 68)]
+    cases += [(LENGTHS[method][4], 29, width) for width in (3, 20, 77, 150, 259)]
     with Complaints() as complaints:
-        for width in (3, 4, 20, 32, 33, 40, 68):
-            x = torch.stack([columns(N, width, x_type) + i for i in range(3)])
+        for N, slices, width in cases:
+            x = torch.stack([columns(N, width, x_type) + i for i in range(slices)])
             expected = torch.stack([softmax(apart(part), 0, method=method, dtype=y_type) for part in x])
-            spread = torch.zeros(5, N, width, device=DEVICE, dtype=x_type)[::2]
+            spread = torch.zeros(2 * slices - 1, N, width, device=DEVICE, dtype=x_type)[::2]
             spread.copy_(x)
             for how, given in (("next", x), ("apart", spread)):
                 y = softmax(given, 1, method=method, dtype=y_type)
-                what = f"{method} {name(x_type)} to {name(y_type)} 3 slices of {width}, {how}"
+                what = f"{method} {name(x_type)} to {name(y_type)} {slices} slices of {N}x{width}, {how}"
                 complaints.expect(what, same_bits(y, expected), "other bits")
 
 
@@ -132,12 +134,14 @@ def test_same_bits_beside_others(method, types):
 def test_many_slices(method):
     """Very many slices, narrow or with odd numbers of packs. Kernels compute a slice's number from a
     column's."""
-    N = LENGTHS[method][0]
-    for slices, width in ((70_001, 4), (70_001, 5), (30_011, 12), (30_011, 7), (301, 2052), (301, 2051)):
+    shapes = ((70_001, 4), (70_001, 5), (30_011, 12), (30_011, 7), (301, 2052), (301, 2051))
+    cases = [(LENGTHS[method][0], *shape) for shape in shapes]
+    cases += [(LENGTHS[method][4], slices // 10, width) for slices, width in shapes]
+    for N, slices, width in cases:
         x = columns(N, slices * width, torch.float32).view(N, slices, width).transpose(0, 1).contiguous()
         y = softmax(x, 1, method=method)
         expected = softmax(x.transpose(1, 2).contiguous(), -1, method="fused").transpose(1, 2)
-        assert torch.allclose(y, expected, rtol=1e-6, atol=1e-44, equal_nan=True), (method, slices, width)
+        assert torch.allclose(y, expected, rtol=1e-6, atol=1e-44, equal_nan=True), (method, slices, N, width)
 
 
 @each_method

@@ -28,7 +28,7 @@ TERMS = {
 
 @pytest.mark.parametrize(
     ("reduction", "dtype"),
-    [("none", "bfloat16"), ("none", "float32"), ("sum", "float32"), ("mean", "float16")],
+    [("none", "bfloat16"), ("none", "float32"), ("sum", "float16"), ("mean", "float32")],
 )
 @pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
 def test_exact_results(terms, reduction, dtype):

@@ -44,14 +44,10 @@ def plain(x, indices, score, renormalize=True, scale=1.0, where=None, **_):
     return scale * (weights / weights.sum(-1, keepdims=True) if renormalize else weights)
 
 
-# Each score has half of the terms in float32, and all of them together in one type of 16 bits.
-HALVES = {"plain groups mask": ("softmax", "none"), "bias everything": ("sigmoid", "sqrtsoftplus")}
-CASES = [
-    (score, terms, "float32")
-    for half, scores in HALVES.items()
-    for terms in (*half.split(), "not renormalized")
-    for score in scores
-]
+# Each of the terms alone with two or four scores in float32, and all terms with each score.
+FLOATS = {"plain": ("softmax", "none"), "groups": ("softmax", "none"), "mask": SCORES, "bias": SCORES}
+FLOATS |= {"not renormalized": SCORES, "everything": ("sigmoid", "sqrtsoftplus")}
+CASES = [(score, terms, "float32") for terms, scores in FLOATS.items() for score in scores]
 CASES += [
     (score, "everything", dtype) for score, dtype in zip(SCORES, ("bfloat16", "float16") * 2, strict=True)
 ]
@@ -85,15 +81,14 @@ def test_results_and_gradients(score, terms, dtype):
 
 
 def test_along_any_axis():
-    rows = None
+    given = {"k": 2, "score": "sigmoid", "bias": BIAS[0]}
+    rows = jax.jit(jax.grad(lambda x: jnp.sin(ons.route(x, where=MASK, **given)[0]).sum()))(X)
     for axis in (-1, 0, 1, -2):
         x, where = (jnp.moveaxis(jnp.asarray(each), -1, axis) for each in (X, MASK))
-        call = functools.partial(ons.route, k=2, axis=axis, score="sigmoid", bias=BIAS[0], where=where)
+        call = functools.partial(ons.route, axis=axis, where=where, **given)
         assert same(tuple(jax.jit(call)(x)), tuple(call(x)))
         gradient = jax.jit(jax.grad(lambda x, call=call: jnp.sin(call(x)[0]).sum()))(x)
-        gradient = jnp.moveaxis(gradient, axis, -1)
-        rows = gradient if rows is None else rows
-        assert same(gradient, rows)
+        assert same(jnp.moveaxis(gradient, axis, -1), rows)
 
 
 MAPPED = {

@@ -92,13 +92,31 @@ def test_auto_takes_what_can_run(device, form, dtype):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("method, N", [("fused_warp", 20), ("fused_block", 300), ("cluster", 4099)])
 def test_who_adds_up_what_of_a_column_is_of_its_length_alone(method, N, dtype):
-    """On a GPU. A thread takes packs of four columns if their number is a multiple of 4, else single ones."""
+    """On a GPU. A thread takes packs of four columns if their number is a multiple of 4, else one column. In
+    float32, a thread of fused_block takes one column unless their number is a multiple of 128."""
     plans = [ons.plan((N, w), 0, dtype=dtype, device="cuda", method=method) for w in (2, 33, 4, 4096)]
     assert len({(plan.blocks_a_row, plan.tile, plan.longest_row) for plan in plans}) == 1
-    if method != "fused_warp":  # for fused_warp, the rows of a block may depend on the number of columns
+    in_wide_strips = method == "fused_block" and dtype == "float32"
+    if method != "fused_warp" and not in_wide_strips:  # there, the number of columns sets the rows of a block
         assert len({(plan.threads, plan.width) for plan in plans}) == 1
     elements = [plan.elements_a_thread for plan in plans]
-    assert elements[0] == elements[1] > elements[2] == elements[3]
+    assert elements[0] == elements[1] >= elements[2] >= elements[3]
+    assert elements[1] > elements[3] and (elements[2] == elements[3]) != in_wide_strips
+
+
+@pytest.mark.parametrize(
+    "shape, width, threads",
+    [
+        ((50000, 64, 77), 77, 160),  # a slice a block: two threads share a column
+        ((50000, 64, 5), 50, 128),  # ten slices
+        ((500, 100, 1023), 96, 384),  # a part of a slice
+        ((500, 448, 1023), 32, 448),
+        ((30, 64, 77), 32, 64),  # whole slices would be too few blocks
+    ],
+)
+def test_float32_columns_of_a_block(shape, width, threads):
+    plan = ons.plan(shape, 1, device="H100")
+    assert (plan.method, plan.width, plan.threads) == ("fused_block", width, threads)
 
 
 @pytest.mark.parametrize("N, rows, of_float32, of_16_bits", [(512, 10**6, 128, 128), (1000, 4096, 128, 64)])
@@ -473,6 +491,10 @@ def test_arrays_without_elements_may_be_of_any_length():
                     plan = ons.plan(x, axis, method=method)
                     assert plan.bytes_moved == plan.workspace_bytes == 0 <= plan.on_chip_bytes
     assert ons.plan((2**62, 2**62, 0)).bytes_moved == 0
+    for shape, method in itertools.product(((2, 64, 0), (0, 64, 3)), ("auto", "fused_block")):
+        for operation in ("softmax", "softmax_backward"):
+            plan = ons.plan(shape, 1, method=method, operation=operation, device="H100")
+            assert plan.bytes_moved == 0
 
 
 def test_seconds():

@@ -158,7 +158,7 @@ def check_operators(device):
     where, scale = mask((3, 4, 5), device), torch.ones((1, 4, 1), device=device)
     integers = torch.arange(12, device=device).view(3, 4)
     narrow = x.detach().to(torch.bfloat16)
-    # Each form of a call for one of the functions, which share their code.
+    # These functions share their code. So each form of a call is checked for one of them.
     on_cpu = {"scale_by": 0.5, "num_threads": 1} if device == "cpu" else {}
     for name, given, keywords in [
         ("softmax", (x, [-1]), {}),
@@ -169,6 +169,7 @@ def check_operators(device):
         ("log_softmax", (x, [0]), {"dtype": torch.float32}),
         ("logsumexp", (x, [0, 2], where, scale), {}),
         ("logsumexp", (x, [0]), {"keepdims": True}),
+        ("logsumexp", (narrow, [1]), {}),
         ("softmax_backward", (x, y, [-1]), {}),
         ("softmax_backward", (x.detach().float(), y.detach().bfloat16(), [0]), {}),
         ("log_softmax_backward", (x, y, [0], where, scale), {}),
@@ -511,7 +512,7 @@ def check_mapped_routers(device):
     for number, (_, keywords) in enumerate(routers(device)):
         terms = {key: value for key, value in keywords.items() if key not in ("bias", "where")}
         call = functools.partial(derivatives, **terms)
-        places, given = forms[(number + number // 4) % 4]  # each score in each form
+        places, given = forms[(number + number // 4) % 4]  # each score meets each form once
         mapped = torch.vmap(call, places)(*given)
         for i in range(3):
             mine = (g if dim is None else g.select(dim, i) for g, dim in zip(given, places, strict=True))

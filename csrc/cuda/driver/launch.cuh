@@ -3,6 +3,9 @@
 #ifndef ONS_LAUNCH_CUH
 #define ONS_LAUNCH_CUH
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <type_traits>
 
 #include "../cuda.h"
@@ -81,6 +84,18 @@ __device__ __forceinline__ void await_earlier_work([[maybe_unused]] bool next_ma
     asm volatile("griddepcontrol.wait;" ::: "memory");
     if (next_may_start) asm volatile("griddepcontrol.launch_dependents;");
 #endif
+}
+
+/* Calls body(an element of x's type), unless it is float64. Each type has kernels of its own here;
+ * with_type_of_x (launch_rows.cuh) has one for both types of 16 bits. */
+template <typename Body>
+ons_status with_type_up_to_32_bits(const launch_request &request, Body body) {
+    switch (request.problem->operand[ONS_X].dtype) {
+    case ONS_FLOAT16: return body(__half());
+    case ONS_BFLOAT16: return body(__nv_bfloat16());
+    case ONS_FLOAT32: return body(float());
+    default: return ONS_E_OPERAND;
+    }
 }
 
 /* Calls body(an integral constant equal to `value`). `value` is in the list. */

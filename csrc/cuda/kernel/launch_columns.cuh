@@ -32,6 +32,7 @@ sliced_rows<typename Rows::element> sliced_rows_of(const launch_request &request
             y.stride[axis],
             width,
             padded,
+            (int)request.plan->width,
             inverse,
             rows,
             request.plan->N,

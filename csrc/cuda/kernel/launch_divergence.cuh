@@ -177,21 +177,21 @@ ons_status with_divergence_rows(const launch_request &request, Body body) {
         using Rows = decltype(rows);
         return with_contiguous_gradient<typename Rows::base>(swapped.request(), [&](auto base) {
             typename Rows::arguments arguments = {base.arguments, *request.problem->loss};
+            /* The arithmetic of a divergence takes as long as its accesses. So 16-bit rows are
+             * prefetched even if all are aligned. */
+            if (Rows::IS_16_BIT) arguments.ahead = rows_ahead(request);
             return body(rows_of<Rows>{arguments});
         });
     };
-    auto of_type = [&](auto type) {
+    const ons_status status = with_type_up_to_32_bits(request, [&](auto type) {
         using T = decltype(type);
-        if (request.plan->all_aligned) return of_rows(divergence_rows<T, alignment::ALL>());
-        return of_rows(divergence_rows<T, alignment::NOT_ALL>());
-    };
-    ons_status status = ONS_E_OPERAND;
-    switch (request.problem->operand[ONS_X].dtype) {
-    case ONS_FLOAT16: status = of_type(__half()); break;
-    case ONS_BFLOAT16: status = of_type(__nv_bfloat16()); break;
-    case ONS_FLOAT32: status = of_rows(divergence_rows<float, alignment::EITHER>()); break;
-    default: break;
-    }
+        if constexpr (sizeof(T) == sizeof(float))
+            return of_rows(divergence_rows<T, alignment::EITHER>());
+        else if (request.plan->all_aligned)
+            return of_rows(divergence_rows<T, alignment::ALL>());
+        else
+            return of_rows(divergence_rows<T, alignment::NOT_ALL>());
+    });
     return status == ONS_OK ? reduce_divergences(request) : status;
 }
 

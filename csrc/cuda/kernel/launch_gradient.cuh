@@ -50,16 +50,6 @@ ons_status with_general_gradient(const launch_request &request, Body body) {
     return request.plan->compute == ONS_FLOAT64 ? of_type(double()) : of_type(float());
 }
 
-/* Calls body(an element of the problem's type), which is not float64. */
-template <typename Body>
-ons_status with_type_up_to_32_bits(const launch_request &request, Body body) {
-    switch (request.problem->operand[ONS_X].dtype) {
-    case ONS_FLOAT16: return body(__half());
-    case ONS_BFLOAT16: return body(__nv_bfloat16());
-    default: return body(float());
-    }
-}
-
 /* Calls body(rows_of<Rows>) for columns in whole packs. */
 template <typename Body>
 ons_status with_packed_gradients(const launch_request &request, Body body) {
@@ -84,12 +74,9 @@ ons_status with_gradient_columns(const launch_request &request, Body body) {
 template <typename Body>
 ons_status with_gradient_rows(const launch_request &request, Body body) {
     if (request.plan->loader != ONS_CONTIGUOUS) return with_general_gradient(request, body);
-    switch (request.problem->operand[ONS_X].dtype) {
-    case ONS_FLOAT16: return with_gradient_type<__half>(request, body);
-    case ONS_BFLOAT16: return with_gradient_type<__nv_bfloat16>(request, body);
-    case ONS_FLOAT32: return with_gradient_type<float>(request, body);
-    default: return with_gradient_type<double>(request, body);
-    }
+    if (request.plan->compute == ONS_FLOAT64) return with_gradient_type<double>(request, body);
+    return with_type_up_to_32_bits(
+        request, [&](auto type) { return with_gradient_type<decltype(type)>(request, body); });
 }
 
 /* Calls body(rows_of<Rows>, the form), in either form. */

@@ -61,7 +61,8 @@ enum {
     SMEM_BESIDES = 1024,          /* most bytes of shared memory for everything else */
     PACKS_A_LANE = 16,            /* most packs of a lane in fused_warp */
     GRADIENT_PACKS_A_LANE = 8,    /* the same with a gradient */
-    LONGEST_BESIDE = 24,          /* longest column for which softmax has kernels at any address */
+    WIDE_STRIP_THREADS = 448,     /* most threads of a softmax block with a wide strip */
+    LONGEST_BESIDE = 24,          /* longest column at any address for softmax in fused_warp */
     GRADIENT_CLUSTER_CHUNKS = 16, /* of a thread in cluster with a gradient, for some rows */
     GRADIENT_THREADS = 256,       /* most threads of a block with a gradient */
     DIVERGENCE_LANES = 8, /* of a short row in divergences_in_warp; longer rows have a warp */

@@ -337,7 +337,7 @@ template <typename T>
 struct strided_gradients {
     using Real = typename compute_of<T>::type;
     static constexpr int V = CHUNK<Real>;
-    static constexpr bool IS_16_BIT = sizeof(T) == 2;
+    static constexpr bool IS_16_BIT = sizeof(T) == 2, IN_WIDE_STRIPS = !IS_16_BIT;
     static constexpr int BLOCK_THREADS = GRADIENT_THREADS, BLOCKS = 2, CLUSTER_BLOCKS = 2;
 
     using arguments = sliced_gradients<T>;
@@ -360,7 +360,7 @@ struct general_gradients {
     using arguments = problem_arguments;
     static constexpr int V = of_y::V;
     static constexpr bool IS_16_BIT = false, ALL_ALIGNED = false, HAS_CLUSTER_CHUNKS = false,
-                          EMPTY_WARPS_LEAVE = false;
+                          EMPTY_WARPS_LEAVE = false, IN_WIDE_STRIPS = false;
     static constexpr int BLOCK_THREADS = GRADIENT_THREADS,
                          BLOCKS = sizeof(Compute) == sizeof(float) ? 2 : 0, CLUSTER_BLOCKS = 2;
 

@@ -1,13 +1,13 @@
 /* packed.cuh - packed_columns: rows of an axis that is not the last, without mask or scale. Their
  * elements lie beside the elements of the next rows, in x and in y. A thread takes C rows
- * (columns.cuh). Each pack has one element of each of these rows. If all packs are WHOLE, and begin
- * at multiples of their size, one access reads or writes a pack. Otherwise the rows of a thread lie
- * APART rows from each other, and neighbouring lanes access neighbouring elements. Results have the
- * elements' type, or are float32. */
+ * (columns_of_thread.cuh). Each pack has one element of each of these rows. If all packs are WHOLE,
+ * and begin at multiples of their size, one access reads or writes a pack. Otherwise the rows of a
+ * thread lie APART rows from each other, and neighbouring lanes access neighbouring elements.
+ * Results have the elements' type, or are float32. */
 #ifndef ONS_PACKED_CUH
 #define ONS_PACKED_CUH
 
-#include "columns.cuh"
+#include "columns_of_thread.cuh"
 #include "slices.cuh"
 
 /* Reads a pack. For a pack of 8 bytes it also prefetches the surrounding 128 bytes to L2, since

@@ -50,6 +50,7 @@ class packed_gradients {
     using Real = typename one::Real;
     static constexpr int C = one::C, V = C;
     static constexpr bool IS_16_BIT = one::IS_16_BIT;
+    static constexpr int APART = one::APART;
     static constexpr int BLOCK_THREADS = GRADIENT_THREADS, BLOCKS = IS_16_BIT ? 3 : 2,
                          CLUSTER_BLOCKS = BLOCKS;
 

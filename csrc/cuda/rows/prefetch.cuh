@@ -1,7 +1,7 @@
 /* prefetch.cuh - prefetches rows of later blocks to the L2 cache, while this block waits for its
- * own rows. A later block then waits only for the cache, although its registers hold just one row.
- * Blocks begin in the order of their rows, so each prefetches a row a fixed distance ahead: far
- * enough for the memory to answer, and near enough not to displace data still to be read. */
+ * own rows. A later block then waits for the cache alone. Blocks begin in the order of their rows,
+ * so each prefetches a row a fixed distance ahead: far enough for the memory to answer, and near
+ * enough not to displace data still to be read. */
 #ifndef ONS_PREFETCH_CUH
 #define ONS_PREFETCH_CUH
 

@@ -21,6 +21,7 @@ struct sliced_rows {
     char *y;
     int64_t y_slice, y_step;
     int64_t width, padded;
+    int columns;      /* of a block, in a wide strip */
     uint32_t inverse; /* 2^32 / padded; 0 if it or a row number needs more than 32 bits */
     int64_t rows, N;
     ons_launch launch;

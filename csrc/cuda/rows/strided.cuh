@@ -83,6 +83,7 @@ struct strided_rows {
     using arguments = sliced_rows<X>;
     static constexpr int V = CHUNK<Real>, ROWS_TOGETHER = 1;
     static constexpr bool IS_16_BIT = sizeof(X) == 2;
+    static constexpr int BLOCK_THREADS = WIDE_STRIP_THREADS, BLOCKS = 2;
 
     template <bool CHECK_ROW>
     __device__ __forceinline__ static auto row(const arguments &args, int64_t index) {

@@ -32,7 +32,7 @@ struct nothing_beside {
     }
 };
 
-/* The largest element. For several columns, the largest of each (rows/columns.cuh). */
+/* The largest element. For several columns, the largest of each (rows/columns_of_thread.cuh). */
 template <typename M>
 struct largest {
     M m;

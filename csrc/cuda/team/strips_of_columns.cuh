@@ -11,13 +11,15 @@
 __host__ __device__ constexpr int column_stride(int parts) { return parts | 1; }
 
 /* merge_strip (forms.cuh) for parts that are held in registers, like merge_held_by_warp. Part p of
- * row r is parts[r * next + p]. */
-template <int ROWS, typename Real, typename Take>
-__device__ inline void merge_held_strip(const state<Real> *parts, int count, int next, Take take) {
+ * row r is parts[r * next + p]. Lanes after the last row repeat it, so that whole warps vote. */
+template <typename Real, typename Take>
+__device__ inline void merge_held_strip(const state<Real> *parts, int rows, int count, int next,
+                                        Take take) {
     using A = arithmetic<Real>;
+    const int end = (rows * MERGERS + WARP - 1) / WARP * WARP;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < ROWS * MERGERS; i += blockDim.x) {
-        const int row = i / MERGERS, lane = i % MERGERS;
+    for (int i = threadIdx.x; i < end; i += blockDim.x) {
+        const int row = min(i / MERGERS, rows - 1), lane = i % MERGERS;
         const state<Real> *const of_row = parts + row * next;
         const state<Real> first = lane < count ? of_row[lane] : empty_state<Real>();
         Real m = first.m;
@@ -52,7 +54,7 @@ __device__ inline void merge_held_strip(const state<Real> *parts, int count, int
             const Real other = merge_long(of_row, lane, count, 1, m);
             if (!ordinary) d = other;
         }
-        take(row, lane, state<Real>{m, d});
+        if (i < rows * MERGERS) take(row, lane, state<Real>{m, d});
     }
 }
 
@@ -74,6 +76,8 @@ struct strip {
 /* A block of at most WARPS warps has the whole strip. */
 template <typename Form, typename Real, int WARPS>
 struct strip_of_block : strip<Form> {
+    template <typename Arguments>
+    __device__ explicit strip_of_block(const Arguments &) {}
     __device__ static int64_t row() { return (int64_t)blockIdx.x * Form::ROWS + Form::row(); }
     template <int K>
     __device__ static int chunk() {
@@ -89,10 +93,10 @@ struct strip_of_block : strip<Form> {
         const int warps = warps_of_block(), stride = column_stride(warps);
         shared.parts[Form::own_column() * stride + warp_of_block()] = Form::own(m, d);
         __syncthreads();
-        merge_held_strip<WARP>(shared.parts, warps, stride,
-                               [&](int column, int lane, const state<Real> &all) {
-                                   if (lane == 0) made[column] = make(all);
-                               });
+        merge_held_strip(shared.parts, WARP, warps, stride,
+                         [&](int column, int lane, const state<Real> &all) {
+                             if (lane == 0) made[column] = make(all);
+                         });
         __syncthreads();
         return Form::of_thread(made);
     }
@@ -227,16 +231,16 @@ class strip_of_cluster : public strip<Form> {
         arrivals::await_ready();
         arrived.announce(WARP * blocks * sizeof(state<Real>));
         __syncthreads();
-        merge_held_strip<WARP>(of_warps, warps, by_warp,
-                               [&](int owner, int lane, const state<Real> &mine) {
-                                   if (lane < blocks)
-                                       arrived.send(states + owner * by_block + rank, lane, mine);
-                               });
+        merge_held_strip(of_warps, WARP, warps, by_warp,
+                         [&](int owner, int lane, const state<Real> &mine) {
+                             if (lane < blocks)
+                                 arrived.send(states + owner * by_block + rank, lane, mine);
+                         });
         arrived.await();
-        merge_held_strip<WARP>(states, blocks, by_block,
-                               [&](int owner, int lane, const state<Real> &all) {
-                                   if (lane == 0) of_columns[owner] = make(all);
-                               });
+        merge_held_strip(states, WARP, blocks, by_block,
+                         [&](int owner, int lane, const state<Real> &all) {
+                             if (lane == 0) of_columns[owner] = make(all);
+                         });
         __syncthreads();
     }
 

@@ -102,13 +102,12 @@ ons_status with_general_topk_rows(const launch_request &request, int room, Body 
  * tiles are longer. */
 template <bool BOTH = false, typename Body>
 ons_status with_topk_rows(const launch_request &request, int room, Body body) {
-    if (request.plan->loader == ONS_CONTIGUOUS) switch (request.problem->operand[ONS_X].dtype) {
-        case ONS_FLOAT16: return with_topk_type<__half, BOTH>(request, room, body);
-        case ONS_BFLOAT16: return with_topk_type<__nv_bfloat16, BOTH>(request, room, body);
-        case ONS_FLOAT32: return with_topk_type<float, BOTH>(request, room, body);
-        default: return with_topk_type<double, BOTH>(request, room, body);
-        }
-    return with_general_topk_rows(request, room, body);
+    if (request.plan->loader != ONS_CONTIGUOUS) return with_general_topk_rows(request, room, body);
+    if (request.plan->compute == ONS_FLOAT64)
+        return with_topk_type<double, BOTH>(request, room, body);
+    return with_type_up_to_32_bits(request, [&](auto type) {
+        return with_topk_type<decltype(type), BOTH>(request, room, body);
+    });
 }
 
 /* The same for kernels that take a row, or a part of a row, by a block. There rows without gaps

@@ -1,13 +1,13 @@
-/* columns.cuh - the column form with several rows a thread: COLUMNS neighbouring columns in packs.
- * In the row form a thread has one m, one d and one set of constants. Here it has one for each
- * column, as an each_column; the methods are written for both.
+/* columns_of_thread.cuh - the column form with several rows a thread: COLUMNS neighbouring columns
+ * in packs. In the row form a thread has one m, one d and one set of constants. Here it has one for
+ * each column, as an each_column; the methods are written for both.
  *
  * WARP / ALONG lanes of a warp stand side by side across the columns, and ALONG lanes along the
  * axis. These ALONG lanes together have the part of a column that one lane has in block_of_columns,
  * in the same order. The maxima and sums of these lanes merge like the halves of that one lane's
  * tree of sums. So packed columns and block_of_columns give the same bits. */
-#ifndef ONS_COLUMNS_CUH
-#define ONS_COLUMNS_CUH
+#ifndef ONS_COLUMNS_OF_THREAD_CUH
+#define ONS_COLUMNS_OF_THREAD_CUH
 
 #include "../statistic/finish.cuh"
 #include "../statistic/sum_in_double.cuh"
