@@ -54,7 +54,7 @@ def resident_bytes():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize(("calls", "count"), [(calls_that_work, 100_000), (calls_that_fail, 30_000)])
+@pytest.mark.parametrize(("calls", "count"), [(calls_that_work, 50_000), (calls_that_fail, 30_000)])
 def test_no_leak(calls, count):
     calls = calls()
 
