@@ -513,8 +513,9 @@ typedef struct {
     bool fits;     /* it is faster than other ways */
 } wide_strip;
 
-/* The wide strip (team/wide_strip.cuh) of a block of fused_block. Only float32 gains. With a
- * gradient, only whole slices gain. */
+/* The wide strip (team/wide_strip.cuh) of a block of fused_block. Only float32 gains. A warp may
+ * have threads of two parts, and takes the time of both if the last part is shorter. So the parts
+ * must be nearly full. With a gradient, only whole slices of full parts gain. */
 static wide_strip wide_strip_of(const gpu_row *row, const ons_plan *plan) {
     const int64_t threads = row->gradient ? GRADIENT_THREADS : WIDE_STRIP_THREADS;
     wide_strip strip = {1, 0, false};
@@ -523,7 +524,9 @@ static wide_strip wide_strip_of(const gpu_row *row, const ons_plan *plan) {
         return strip;
     strip.parts = plan->threads / WARP;
     strip.most = threads / max_of(strip.parts, 2);
-    strip.fits = row->slice <= strip.most || (!row->gradient && WARP <= strip.most);
+    const double filled = (double)plan->N / (double)plan->tile;
+    strip.fits = row->gradient ? filled == 1 && row->slice <= strip.most
+                               : filled >= 0.75 && min_of(row->slice, WARP) <= strip.most;
     return strip;
 }
 
@@ -545,17 +548,17 @@ static void take_wide_strip(const gpu_row *row, const wide_strip *strip, ons_pla
  * unless packs or a wide strip hold its columns: kernels of their own made some of them slower. */
 static void take_loader_of_columns(const gpu_row *row, ons_plan *plan) {
     enum {
-        STRIDED_THREADS = 256,                 /* of a block, but for 16-bit gradients */
-        LEAST_APART = 256,                     /* columns of a slice; fewer leave lanes idle */
-        PACKS_OF_WARP = WARP * CHUNK_OF_FLOATS /* columns of a warp that takes packs */
+        STRIDED_THREADS = 256, /* of a block, but for 16-bit gradients */
+        LEAST_APART = 256,     /* columns of a slice; fewer leave lanes idle */
+        SECTOR = 32            /* bytes of memory that arrive together */
     };
     const wide_strip strip = wide_strip_of(row, plan);
     const bool in_warp = plan->method == ONS_METHOD_fused_warp;
     const bool held =
         in_warp || plan->method == ONS_METHOD_fused_block || plan->method == ONS_METHOD_cluster;
     const bool gains = row->gradient || strip.fits || (in_warp && plan->tile <= LONGEST_BESIDE);
-    /* packs would leave lanes of the last warp idle; they may begin inside a line of memory too */
-    const bool uneven = row->slice % PACKS_OF_WARP != 0;
+    /* some warps of packs would begin inside a sector */
+    const bool uneven = row->slice * row->element_bytes % SECTOR != 0;
     plan->loader = ONS_GENERAL;
     if (row->packed && held && !(strip.fits && uneven))
         plan->loader = ONS_PACKED;

@@ -93,7 +93,7 @@ def test_auto_takes_what_can_run(device, form, dtype):
 @pytest.mark.parametrize("method, N", [("fused_warp", 20), ("fused_block", 300), ("cluster", 4099)])
 def test_who_adds_up_what_of_a_column_is_of_its_length_alone(method, N, dtype):
     """On a GPU. A thread takes packs of four columns if their number is a multiple of 4, else one column. In
-    float32, a thread of fused_block takes one column unless their number is a multiple of 128."""
+    float32, a thread of fused_block takes one column unless their number is a multiple of 8."""
     plans = [ons.plan((N, w), 0, dtype=dtype, device="cuda", method=method) for w in (2, 33, 4, 4096)]
     assert len({(plan.blocks_a_row, plan.tile, plan.longest_row) for plan in plans}) == 1
     in_wide_strips = method == "fused_block" and dtype == "float32"
@@ -112,11 +112,14 @@ def test_who_adds_up_what_of_a_column_is_of_its_length_alone(method, N, dtype):
         ((500, 100, 1023), 96, 384),  # a part of a slice
         ((500, 448, 1023), 32, 448),
         ((30, 64, 77), 32, 64),  # whole slices would be too few blocks
+        ((50000, 40, 77), 32, 64),  # half of the threads would have 8 elements
     ],
 )
 def test_float32_columns_of_a_block(shape, width, threads):
     plan = ons.plan(shape, 1, device="H100")
     assert (plan.method, plan.width, plan.threads) == ("fused_block", width, threads)
+    backward = ons.plan((50000, 100, 5), 1, operation="softmax_backward", device="H100")
+    assert (backward.width, backward.threads) == (32, 128)  # its last part is not full
 
 
 @pytest.mark.parametrize("N, rows, of_float32, of_16_bits", [(512, 10**6, 128, 128), (1000, 4096, 128, 64)])
