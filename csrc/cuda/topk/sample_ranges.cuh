@@ -5,8 +5,9 @@
 
 #include "sample_team.cuh"
 
-/* A sample has one of SAMPLED tokens of a row. */
-constexpr int SAMPLED = 8;
+/* A sample has one of SAMPLED tokens of a row. SAMPLED_TOGETHER lanes read 128 neighbouring bytes
+ * of a float32 row, so they read whole lines of memory. */
+constexpr int SAMPLED = 8, SAMPLED_TOGETHER = 2;
 constexpr int RANGES_A_THREAD = TEAM_RANGES / PASS_THREADS;
 
 /* The first range for which is_reached(range) holds, or the last range. It must hold for all ranges
@@ -23,22 +24,68 @@ __device__ inline int first_range(IsReached is_reached) {
     return from + first_lane(from + lane);
 }
 
-/* The amounts of the tokens in ranges. Range 0 comes first in the order of tokens. A mass has two
- * halves, since shared memory adds 32 bits at once. */
-struct alignas(mass_type) amounts_of_ranges {
-    uint32_t low[TEAM_RANGES], high[TEAM_RANGES], count[TEAM_RANGES];
+/* Two sums for each range: of masses and of numbers of tokens, or of the masses of two spans. Range
+ * 0 comes first in the order of tokens. A sum has two halves, since shared memory adds 32 bits at
+ * once. */
+struct alignas(mass_type) sums_of_ranges {
+    uint32_t low[2][TEAM_RANGES], high[2][TEAM_RANGES];
 
     /* A block must call it. */
     __device__ void clear() {
         __syncthreads();
-        for (int i = threadIdx.x; i < TEAM_RANGES; i += blockDim.x) low[i] = high[i] = count[i] = 0;
+        for (int i = threadIdx.x; i < 4 * TEAM_RANGES; i += blockDim.x) (&low[0][0])[i] = 0;
         __syncthreads();
     }
-    __device__ void add(int range, mass_type mass) {
-        atomicAdd(count + range, 1u);
-        const uint32_t part = (uint32_t)mass, before = part ? atomicAdd(low + range, part) : 0;
+    __device__ void add(int sum, int range, mass_type mass) {
+        const uint32_t part = (uint32_t)mass, before = atomicAdd(low[sum] + range, part);
         const uint32_t rest = (uint32_t)(mass >> 32) + (before + part < part);
-        if (rest) atomicAdd(high + range, rest);
+        if (rest) atomicAdd(high[sum] + range, rest);
+    }
+    __device__ mass_type added(int sum, int range) const {
+        return (mass_type)high[sum][range] << 32 | low[sum][range];
+    }
+
+    /* Replaces each sum of a range by the sum over all ranges up to this one. A block must call
+     * it. */
+    __device__ void sum_up() {
+        constexpr int n = RANGES_A_THREAD;
+        const int first = n * threadIdx.x;
+        mass_type own[2][n], all[2] = {0, 0};
+        __syncthreads();
+        for (int s = 0; s < 2; s++)
+            for (int i = 0; i < n; i++) {
+                own[s][i] = added(s, first + i);
+                all[s] += own[s][i];
+            }
+        mass_type upto[2] = {all[0], all[1]};
+        sum_up_to_thread(upto);
+        for (int s = 0; s < 2; s++) {
+            upto[s] -= all[s];
+            for (int i = 0; i < n; i++) {
+                upto[s] += own[s][i];
+                summed(s)[first + i] = upto[s];
+            }
+        }
+        __syncthreads();
+    }
+    /* After sum_up(): a sum over the ranges up to one. */
+    __device__ mass_type upto(int sum, int range) const {
+        return range < 0 ? 0 : summed(sum)[range];
+    }
+
+   private:
+    __device__ mass_type *summed(int sum) const {
+        return (mass_type *)&low[0][0] + sum * TEAM_RANGES;
+    }
+};
+
+/* The amounts of the tokens in ranges. */
+struct amounts_of_ranges : sums_of_ranges {
+    enum { MASS, COUNT };
+
+    __device__ void add(int range, mass_type mass, uint32_t count = 1) {
+        atomicAdd(low[COUNT] + range, count);
+        sums_of_ranges::add(MASS, range, mass);
     }
 
     /* Adds the ranges of all blocks of a team. Returns the sum of all threads' other amounts. A
@@ -51,47 +98,27 @@ struct alignas(mass_type) amounts_of_ranges {
                 [&](auto &message) {
                     send(others, message);
                     for (int i = threadIdx.x; i < TEAM_RANGES; i += blockDim.x) {
-                        const amount own = added(i);
-                        if (own.mass) atomicAdd(message.mass + i, own.mass);
-                        if (own.count) atomicAdd(message.count + i, (uint32_t)own.count);
+                        if (added(MASS, i)) atomicAdd(message.mass + i, added(MASS, i));
+                        if (low[COUNT][i]) atomicAdd(message.count + i, low[COUNT][i]);
                     }
                 },
                 [&](const auto &message) {
                     others = read_sent(&message.others);
                     for (int i = threadIdx.x; i < TEAM_RANGES; i += blockDim.x) {
                         const mass_type mass = __ldcg(message.mass + i);
-                        low[i] = (uint32_t)mass;
-                        high[i] = (uint32_t)(mass >> 32);
-                        count[i] = __ldcg(message.count + i);
+                        low[MASS][i] = (uint32_t)mass;
+                        high[MASS][i] = (uint32_t)(mass >> 32);
+                        low[COUNT][i] = __ldcg(message.count + i);
                     }
                 });
         sum_up();
         return others;
     }
 
-    /* Replaces the amount of each range by the amount of all ranges up to it. A block must call
-     * it. */
-    __device__ void sum_up() {
-        const int first = RANGES_A_THREAD * threadIdx.x;
-        amount own[RANGES_A_THREAD], all = {0, 0};
-        __syncthreads();
-        for (int i = 0; i < RANGES_A_THREAD; i++) all = all + (own[i] = added(first + i));
-        amount upto = {sum_up_to_thread(all.mass) - all.mass,
-                       sum_up_to_thread(all.count) - all.count};
-        for (int i = 0; i < RANGES_A_THREAD; i++) {
-            upto = upto + own[i];
-            ((mass_type *)low)[first + i] = upto.mass;
-            count[first + i] = (uint32_t)upto.count;
-        }
-        __syncthreads();
-    }
-
-    /* These need sum_up(): what the ranges up to one amount to, and what all amount to. */
+    /* After sum_up(): the amount of all ranges up to one. */
     __device__ amount upto(int range) const {
-        if (range < 0) return {0, 0};
-        return {((const mass_type *)low)[range], count[range]};
+        return {sums_of_ranges::upto(MASS, range), sums_of_ranges::upto(COUNT, range)};
     }
-    __device__ amount all() const { return upto(TEAM_RANGES - 1); }
 
     struct found {
         int range;
@@ -103,17 +130,15 @@ struct alignas(mass_type) amounts_of_ranges {
         const amount before = upto(range - 1), here = upto(range);
         return {range, before, {here.mass - before.mass, here.count - before.count}};
     }
-
-   private:
-    __device__ amount added(int range) const {
-        return {(mass_type)high[range] << 32 | low[range], count[range]};
-    }
 };
 
 /* Estimates for ranges of logits. After sum_up() each entry is for all ranges up to this one: the
  * number of their tokens, their mass, and the variance of this mass. */
 struct row_sample {
-    uint32_t tokens[TEAM_RANGES];
+    union {
+        float tokens_upto[TEAM_RANGES];
+        uint32_t tokens[TEAM_RANGES]; /* before sum_up(): the number of sampled tokens */
+    };
     union {
         float mass[TEAM_RANGES];
         uint32_t listed[TEAM_RANGES]; /* before sum_up(): the mass of listed tokens */
@@ -129,33 +154,32 @@ struct row_sample {
         __syncthreads();
     }
 
-    /* Sums up the ranges. p_of(range) is the probability of a token there. The last range has
-     * `last_mass`. A block must call it. */
+    /* Sums up the ranges. Ranges before first_sampled have listed tokens only. p_of(range) is the
+     * probability of a token there. The last range has `last_mass`. A block must call it. */
     template <typename ProbabilityOf>
-    __device__ void sum_up(float last_mass, ProbabilityOf p_of) {
+    __device__ void sum_up(int first_sampled, float last_mass, ProbabilityOf p_of) {
         const int first = RANGES_A_THREAD * threadIdx.x;
-        uint32_t n[RANGES_A_THREAD], all_tokens = 0;
-        float own[RANGES_A_THREAD], square[RANGES_A_THREAD], all_mass = 0, all_squares = 0;
+        float own[RANGES_A_THREAD][3], all[3] = {0, 0, 0};
         __syncthreads();
+#pragma unroll
         for (int i = 0; i < RANGES_A_THREAD; i++) {
             const int range = first + i;
-            const bool is_last = range == TEAM_RANGES - 1;
-            n[i] = SAMPLED * tokens[range];
-            const float p = is_last ? last_mass / (float)max(n[i], 1u) : p_of(range),
-                        drawn = (float)n[i] * p;
-            own[i] = (float)listed[range] / WHOLE_LISTED + drawn;
-            square[i] = (SAMPLED - 1) * p * drawn;
-            all_tokens += n[i];
-            all_mass += own[i];
-            all_squares += square[i];
+            const float n = range < first_sampled ? 0 : SAMPLED * (float)tokens[range],
+                        p = range == TEAM_RANGES - 1 ? last_mass / fmaxf(n, 1) : p_of(range);
+            own[i][0] = n;
+            own[i][1] = (float)listed[range] / WHOLE_LISTED + n * p;
+            own[i][2] = (SAMPLED - 1) * p * n * p;
+            for (int j = 0; j < 3; j++) all[j] += own[i][j];
         }
-        uint32_t upto_tokens = sum_up_to_thread(all_tokens) - all_tokens;
-        float upto_mass = sum_up_to_thread(all_mass) - all_mass,
-              upto_squares = sum_up_to_thread(all_squares) - all_squares;
+        float upto[3] = {all[0], all[1], all[2]};
+        sum_up_to_thread(upto);
+        for (int j = 0; j < 3; j++) upto[j] -= all[j];
+#pragma unroll
         for (int i = 0; i < RANGES_A_THREAD; i++) {
-            tokens[first + i] = upto_tokens += n[i];
-            mass[first + i] = upto_mass += own[i];
-            variance[first + i] = upto_squares += square[i];
+            for (int j = 0; j < 3; j++) upto[j] += own[i][j];
+            tokens_upto[first + i] = upto[0];
+            mass[first + i] = upto[1];
+            variance[first + i] = upto[2];
         }
         __syncthreads();
     }
@@ -167,22 +191,23 @@ struct row_sample {
         const float wanted = share * mass[TEAM_RANGES - 1];
         return first_range([&](int i) { return mass[i] >= wanted; });
     }
-    __device__ uint32_t tokens_between(int first, int last) const {
-        return tokens[last] - (first > 0 ? tokens[first - 1] : 0);
+    __device__ float tokens_between(int first, int last) const {
+        return tokens_upto[last] - (first > 0 ? tokens_upto[first - 1] : 0);
     }
     /* The standard deviation of share_upto(range), whose last token stands for the mass `one`. */
     __device__ float deviation_at(int range, float one) const {
         const float share = share_upto(range), rest = 1 - share, upto = variance[range],
                     after = variance[TEAM_RANGES - 1] - upto;
-        return sqrtf(upto * rest * rest + after * share * share + one * one) /
+        return sqrtf(upto * rest * rest + fmaxf(after, 0) * share * share + one * one) /
                mass[TEAM_RANGES - 1];
     }
 };
 
-/* Shared memory of a block. `which` 0 is for ranges of logits or for a sample. `which` 1 is for
- * ranges of keys. With held tokens, each span has one of them. */
+/* Shared memory of a block. `which` 0 is for ranges of logits, for a sample, or for the ranges of
+ * held tokens. `which` 1 is for ranges of keys or of places. */
 union memory_of_ranges {
     amounts_of_ranges amounts;
+    sums_of_ranges of_spans;
     row_sample sample;
 };
 __device__ inline memory_of_ranges &ranges_of_block(int which) {

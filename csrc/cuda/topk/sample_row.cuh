@@ -6,7 +6,7 @@
 #include "sample_ranges.cuh"
 #include "sort.cuh"
 
-constexpr int TEAM_CHUNKS = 2; /* of a thread in a tile */
+constexpr int TEAM_CHUNKS = 4; /* of a thread in a tile */
 
 /* A place in the order of tokens: the token there, and what all tokens up to it amount to. */
 template <typename Real>
@@ -38,7 +38,7 @@ struct ranges_of_logits {
         : top(top_), apart((Real)TEAM_RANGES / size) {}
     __device__ int of(Real x) const { return min((int)((top - x) * apart), TEAM_RANGES - 1); }
     /* The logit with which a range begins, rounded. */
-    __device__ Real begin(int range) const { return top - (Real)range / apart; }
+    __device__ Real begin(Real range) const { return top - range / apart; }
 };
 
 /* Tokens with low < logit <= high, and the mass of the tokens before them. */
@@ -92,10 +92,10 @@ class team_row {
           whole(m, depth),
           rounding((fabs(m) + depth) * (Real)0x1p-20),
           room(room_) {
-        const int64_t tiles = (chunks_of(row) + TILE - 1) / TILE,
-                      a_block = (tiles + team.size - 1) / team.size;
-        begin = min(team.own * a_block, tiles) * TILE;
-        end = min((team.own + 1) * a_block, tiles) * TILE;
+        const uint32_t tiles = (uint32_t)((chunks_of(row) + TILE - 1) / TILE),
+                       a_block = (tiles + team.size - 1) / team.size;
+        begin = (int64_t)min(team.own * a_block, tiles) * TILE;
+        end = (int64_t)min((team.own + 1) * a_block, tiles) * TILE;
     }
 
     __device__ Real scaled(Real logit) const { return product(logit, scale); }
@@ -104,7 +104,7 @@ class team_row {
     /* Calls visit(logit, place) for this thread's tokens. */
     template <typename Visit>
     __device__ __forceinline__ void each(Visit visit) const {
-        each_tile<WARP>(begin, end, [&](int64_t chunk, const Real(&x)[IN_TILE]) {
+        each_tile<WARP, 1>(begin, end, [&](int64_t chunk, const Real(&x)[IN_TILE]) {
             const int left = elements_left(row.N, chunk * V);
 #pragma unroll
             for (int e = 0; e < IN_TILE; e++)
@@ -134,10 +134,8 @@ class team_row {
                 ranges.add(range, mass);
         });
         const amount of_warp = over_warp(far);
-        if (threadIdx.x % WARP == 0 && of_warp.count) {
-            ranges.add(TEAM_RANGES - 1, of_warp.mass);
-            atomicAdd(ranges.count + TEAM_RANGES - 1, (uint32_t)of_warp.count - 1);
-        }
+        if (threadIdx.x % WARP == 0 && of_warp.count)
+            ranges.add(TEAM_RANGES - 1, of_warp.mass, (uint32_t)of_warp.count);
         return ranges.add_up(team, likely);
     }
 
@@ -147,8 +145,8 @@ class team_row {
         const auto found = ranges_of_block(0).amounts.find(by_count, wanted);
         const int range = found.range;
         amount before = found.before, own = found.own;
-        Key low = range == TEAM_RANGES - 1 ? 0 : key_of(whole.begin(range + 1) - rounding),
-            high = key_of(range == 0 ? m : whole.begin(range) + rounding);
+        Key low = range == TEAM_RANGES - 1 ? 0 : key_of(whole.begin((Real)(range + 1)) - rounding),
+            high = key_of(range == 0 ? m : whole.begin((Real)range) + rounding);
         /* few tokens pass the two comparisons, which cost less than the range */
         auto is_in = [&](Real x) {
             const Real none = -arithmetic<Real>::infinity();
@@ -182,36 +180,40 @@ class team_row {
 
     /* ------- A sample, and held tokens ------- */
 
-    /* Estimates the ranges of logits. Each block of a team takes the same sample. The first tokens
-     * are in no sample, since `list` has them. */
+    /* Estimates the ranges of logits. Each block of a team takes the same sample. The last listed
+     * token lies in range first_sampled. All tokens of earlier ranges are in the list. */
     __device__ __noinline__ void take_sample(const first_tokens<Real> &list) {
+        constexpr int LAST = TEAM_RANGES - 1;
         row_sample &sample = ranges_of_block(0).sample;
-        const Real known = scaled(list.last), p_of_last = list.p[list.length - 1];
         const masses_of_logits<Real> of = mass;
         const ranges_of_logits<Real> whole = this->whole;
-        first_sampled = whole.of(known);
-        amount far = {0, 0};
+        first_sampled = whole.of(scaled(list.last));
         sample.clear();
-        each_tile<1>(0, chunks_of(row), [&](int64_t, const Real(&x)[IN_TILE]) {
-            unsigned is_far = 0;
+        for (int i = threadIdx.x; i < list.length; i += blockDim.x) {
+            const int range = whole.of(m + log(list.p[i] / first_p));
+            if (range < first_sampled)
+                atomicAdd(sample.listed + range,
+                          (uint32_t)((float)list.p[i] * sample.WHOLE_LISTED));
+        }
+        amount far = {0, 0};
+        auto visit = [&](int64_t, const Real(&x)[IN_TILE]) {
+            bool is_far = false;
 #pragma unroll
             for (int e = 0; e < IN_TILE; e++) {
                 const int range = whole.of(x[e]);
-                if (x[e] <= known && range < TEAM_RANGES - 1) atomicAdd(sample.tokens + range, 1u);
-                is_far |= range == TEAM_RANGES - 1 ? 1u << e : 0;
+                if (range < LAST) atomicAdd(sample.tokens + range, 1u);
+                is_far |= range == LAST;
             }
-            if (is_far == 0) return;
+            if (!__any_sync(~0u, is_far)) return;
 #pragma unroll
-            for (int e = 0; e < IN_TILE; e++)
-                if (is_far >> e & 1) far = far + amount{of(x[e]), 1}; /* many tokens */
-        });
-        far = over_block(far);
-        for (int i = threadIdx.x; i < list.length && list.p[i] > p_of_last; i += blockDim.x)
-            atomicAdd(sample.listed + whole.of(m + log(list.p[i] / first_p)),
-                      (uint32_t)((float)list.p[i] * sample.WHOLE_LISTED));
-        if (threadIdx.x == 0) sample.tokens[TEAM_RANGES - 1] = (uint32_t)far.count;
+            for (int e = 0; e < IN_TILE; e++) /* many tokens */
+                if (whole.of(x[e]) == LAST) far = far + amount{of(x[e]), 1};
+        };
+        each_tile<SAMPLED_TOGETHER, SAMPLED>(0, chunks_of(row), visit);
+        if (__syncthreads_or(far.count > 0)) far = over_block(far);
+        if (threadIdx.x == 0) sample.tokens[LAST] = (uint32_t)far.count;
         const float last_mass = SAMPLED * (float)((double)far.mass / ONS_WHOLE_MASS);
-        sample.sum_up(last_mass, [&](int range) { return sampled_p(range); });
+        sample.sum_up(first_sampled, last_mass, [&](int range) { return sampled_p(range); });
     }
 
     /* After take_sample(): the shares of the mass between which the tokens with at least the mass
@@ -229,10 +231,11 @@ class team_row {
         const row_sample &sample = ranges_of_block(0).sample;
         const float error = deviations * deviation_at(sample.range_with((from + to) / 2));
         const int first = sample.range_with(from - error), last = sample.range_with(to + error);
-        *tokens += (float)sample.tokens_between(first, last);
+        *tokens += sample.tokens_between(first, last);
         Span span;
-        span.high = first == 0 ? m : whole.begin(first);
-        span.low = last == TEAM_RANGES - 1 ? -arithmetic<Real>::infinity() : whole.begin(last + 1);
+        span.high = first == 0 ? m : whole.begin((Real)first);
+        span.low =
+            last == TEAM_RANGES - 1 ? -arithmetic<Real>::infinity() : whole.begin((Real)(last + 1));
         return span;
     }
 
@@ -242,7 +245,7 @@ class team_row {
     template <bool SOME_LIKELY>
     __device__ __noinline__ mass_type hold(Span (&spans)[2], Real least) {
         __shared__ uint32_t listed, sent_from;
-        entry<Real> *const list = held_list();
+        held_token<Real> *const list = held_list();
         const Span a = spans[0], b = spans[1];
         const masses_of_logits<Real> of = mass;
         const int room = this->room;
@@ -250,29 +253,26 @@ class team_row {
         __syncthreads();
         if (threadIdx.x == 0) listed = 0;
         __syncthreads();
-        each_tile<WARP>(begin, end, [&](int64_t chunk, const Real(&x)[IN_TILE]) {
+        each_tile<WARP, 1>(begin, end, [&](int64_t chunk, const Real(&x)[IN_TILE]) {
             unsigned taken = 0;
 #pragma unroll
             for (int e = 0; e < IN_TILE; e++) { /* behind the row's end x is -inf */
+                const bool above_a = x[e] > a.high, above_b = x[e] > b.high;
                 const Real real = of.real(x[e]);
                 const mass_type mass = (mass_type)real;
-                if (SOME_LIKELY) likely += real >= least ? mass : 0;
-                before_a += x[e] > a.high ? mass : 0;
-                before_b += x[e] > b.high ? mass : 0;
-                taken |= a.has(x[e]) | b.has(x[e]) ? 1u << e : 0;
+                if (SOME_LIKELY && real >= least) likely += mass;
+                if (above_a) before_a += mass;
+                if (above_b) before_b += mass;
+                if ((!above_a & (x[e] > a.low)) | (!above_b & (x[e] > b.low))) taken |= 1u << e;
             }
             if (!__any_sync(~0u, taken != 0)) return;
-            const int lane = threadIdx.x % WARP, own = __popc(taken);
-            const int upto = sum_up_to_lane<WARP>(own, lane);
-            uint32_t at = 0;
-            if (lane == WARP - 1) at = atomicAdd(&listed, (uint32_t)upto);
-            at = __shfl_sync(~0u, at, WARP - 1) + upto - own;
+            const int own = __popc(taken);
+            uint32_t at = atomicAdd(&listed, (uint32_t)own);
             if (at + own > (uint32_t)room) return;
 #pragma unroll
             for (int e = 0; e < IN_TILE; e++)
                 if (taken >> e & 1)
-                    list[at++] = entry<Real>::make(
-                        key_of(x[e]), (uint32_t)(chunk * V) + (uint32_t)place<WARP, V>(e));
+                    list[at++] = {x[e], (uint32_t)(chunk * V) + (uint32_t)place<WARP, V>(e)};
         });
         const amount before = over_block({before_a, before_b}),
                      others = SOME_LIKELY ? over_block({likely, 0}) : amount{0, 0};
@@ -289,8 +289,10 @@ class team_row {
             team.meet();
             for (int i = 0; i < 3; i++) sums[i] = __ldcg(memory->sums + i);
             held = (int)__ldcg(&memory->held);
-            for (int i = threadIdx.x; i < held && held <= room; i += blockDim.x)
-                list[i] = read_sent(memory->held_list + i);
+            if (held <= room)
+#pragma unroll 8
+                for (int i = threadIdx.x; i < held; i += blockDim.x)
+                    list[i] = read_sent(memory->held_list + i);
             __syncthreads();
         }
         spans[0].before = sums[0];
@@ -299,39 +301,74 @@ class team_row {
     }
 
     /* Adds up the held tokens of two spans in ranges, after hold(). */
-    __device__ void add_up_held(const Span (&spans)[2]) const {
-        for (int s = 0; s < 2; s++) ranges_of_block(s).amounts.clear();
-        const ranges_of_logits<Real> a = ranges_in(spans[0]), b = ranges_in(spans[1]);
+    __device__ __noinline__ void add_up_held(const Span (&spans)[2]) const {
+        sums_of_ranges &sums = ranges_of_block(0).of_spans;
+        const Span a = spans[0], b = spans[1];
+        const ranges_of_logits<Real> in_a = ranges_in(a), in_b = ranges_in(b);
+        const masses_of_logits<Real> of = mass;
+        const int held = this->held;
+        sums.clear();
 #pragma unroll 4
         for (int i = threadIdx.x; i < held; i += blockDim.x) {
-            const Real x = number_of(held_list()[i].key());
-            const mass_type own = mass(x);
-            if (spans[0].has(x)) ranges_of_block(0).amounts.add(a.of(x), own);
-            if (spans[1].has(x)) ranges_of_block(1).amounts.add(b.of(x), own);
+            const Real x = held_list()[i].x;
+            const mass_type own = of(x);
+            const bool of_b = b.has(x); /* few tokens are in both spans */
+            sums.add(of_b, (of_b ? in_b : in_a).of(x), own);
+            if (of_b && a.has(x)) sums.add(0, in_a.of(x), own);
         }
-        for (int s = 0; s < 2; s++) ranges_of_block(s).amounts.sum_up();
+        sums.sum_up();
     }
 
     /* After add_up_held(): finds the token with which the mass reaches `wanted` among the held
      * tokens of a span. Returns false if it does not find it there. */
     __device__ __noinline__ bool reach_held(const Span (&spans)[2], int which, mass_type wanted,
                                             Place *found_at) const {
-        const amounts_of_ranges &amounts = ranges_of_block(which).amounts;
+        const sums_of_ranges &sums = ranges_of_block(0).of_spans;
         const Span span = spans[which];
-        if (wanted <= span.before || wanted > span.before + amounts.all().mass) return false;
-        const auto found = amounts.find(false, wanted - span.before);
-        if (found.own.count > TEAM_ROOM) return false;
+        const int held = this->held;
+        if (wanted <= span.before || wanted > span.before + sums.upto(which, TEAM_RANGES - 1))
+            return false;
+        wanted -= span.before;
+        const int range = first_range([&](int i) { return sums.upto(which, i) >= wanted; });
+        mass_type before = sums.upto(which, range - 1);
         const ranges_of_logits<Real> ranges = ranges_in(span);
-        const uint32_t listed = list_tokens([&](auto add) {
+        auto each_in_range = [&](auto visit) {
 #pragma unroll 4
             for (int i = threadIdx.x; i < held; i += blockDim.x) {
-                const entry<Real> one = held_list()[i];
-                const Real x = number_of(one.key());
-                if (span.has(x) && ranges.of(x) == found.range) add(one);
+                const held_token<Real> one = held_list()[i];
+                if (span.has(one.x) && ranges.of(one.x) == range) visit(one);
             }
+        };
+        auto entry_of = [](const held_token<Real> &one) {
+            return entry<Real>::make(key_of(one.x), one.place);
+        };
+        uint32_t listed = list_tokens([&](auto add) {
+            each_in_range([&](const held_token<Real> &one) { add(entry_of(one)); });
         });
-        const amount before = {span.before + found.before.mass, found.before.count};
-        *found_at = of_list(listed, false, wanted - before.mass, before);
+        if (listed > TEAM_ROOM) { /* equal tokens: ranges of places */
+            sums_of_ranges &by_place = ranges_of_block(1).of_spans;
+            const Key key = token_list()[0].key();
+            const uint32_t apart = (uint32_t)(row.N / TEAM_RANGES + 1);
+            bool are_equal = true;
+            each_in_range([&](const held_token<Real> &one) { are_equal &= key_of(one.x) == key; });
+            if (!__syncthreads_and(are_equal)) return false;
+            by_place.clear();
+            each_in_range([&](const held_token<Real> &one) {
+                by_place.add(0, (int)(one.place / apart), mass(one.x));
+            });
+            by_place.sum_up();
+            const int places =
+                first_range([&](int i) { return by_place.upto(0, i) >= wanted - before; });
+            before += by_place.upto(0, places - 1);
+            listed = list_tokens([&](auto add) {
+                each_in_range([&](const held_token<Real> &one) {
+                    if ((int)(one.place / apart) == places) add(entry_of(one));
+                });
+            });
+            if (listed > TEAM_ROOM) return false;
+        }
+        /* the tokens before are not counted */
+        *found_at = of_list(listed, false, wanted - before, {span.before + before, 0});
         return true;
     }
 
@@ -458,24 +495,20 @@ class team_row {
         for (int e = 0; e < IN_TILE; e++) x[e] = product(tile.element(e), by);
     }
 
-    /* Calls visit(first chunk, logits) for this thread's tiles between two chunks. Each tile is
-     * read while the tile before is visited. A thread's chunks are STRIDE chunks apart. If STRIDE
-     * is 1, it takes one of SAMPLED of its tiles. */
-    template <int STRIDE, typename Visit>
+    /* Calls visit(first chunk, logits) for each tile of this thread between two chunks. STRIDE
+     * neighbouring lanes have neighbouring chunks. The walk reads one of APART parts of the row. */
+    template <int STRIDE, int APART, typename Visit>
     __device__ __forceinline__ void each_tile(int64_t from, int64_t to, Visit visit) const {
-        constexpr int64_t A_WARP = STRIDE == WARP ? TILE : TILE * SAMPLED,
-                          A_BLOCK = TEAM_WARPS * A_WARP;
+        constexpr int64_t A_WARP = TILE * APART, A_BLOCK = TEAM_WARPS * A_WARP;
+        const int lane = threadIdx.x % WARP;
         int64_t tile = from + warp_of_block() * A_WARP;
-        if (tile >= to) return;
-        int64_t chunk = tile + threadIdx.x % WARP * (STRIDE == WARP ? 1 : A_WARP / WARP);
+        int64_t chunk = tile + lane / STRIDE * (STRIDE * TEAM_CHUNKS * APART) + lane % STRIDE;
         const Row row = this->row;
         const Real scale = this->scale;
-        auto next = row.template load<TEAM_CHUNKS, STRIDE>(chunk);
 #pragma unroll 1
         for (; tile < to; tile += A_BLOCK, chunk += A_BLOCK) {
             Real x[IN_TILE];
-            take(next, scale, x);
-            if (tile + A_BLOCK < to) next = row.template load<TEAM_CHUNKS, STRIDE>(chunk + A_BLOCK);
+            take(row.template load<TEAM_CHUNKS, STRIDE>(chunk), scale, x);
             visit(chunk, x);
         }
     }
@@ -489,16 +522,14 @@ class team_row {
         return max(bits - RANGE_BITS, 0);
     }
 
-    /* The list of held tokens. */
-    __device__ static entry<Real> *held_list() {
+    __device__ static held_token<Real> *held_list() {
         extern __shared__ __align__(16) unsigned char shared[];
-        return (entry<Real> *)shared;
+        return (held_token<Real> *)shared;
     }
 
     /* The probability of a token in a range of the sample. */
     __device__ float sampled_p(int range) const {
-        const Real middle = ((Real)range + (Real)0.5) / whole.apart;
-        return (float)(exponential_of(-middle) * first_p);
+        return (float)mass.p(whole.begin((Real)range + (Real)0.5));
     }
     __device__ float deviation_at(int range) const {
         return ranges_of_block(0).sample.deviation_at(
@@ -523,14 +554,18 @@ class team_row {
         __shared__ __align__(16) entry<Real> list[TEAM_ROOM];
         return list;
     }
-    /* Lists the tokens that visit(add) adds by add(entry). Returns their number. */
+    /* Lists the tokens that visit(add) adds by add(entry). Returns their number. If it is larger
+     * than TEAM_ROOM, some are not listed. */
     template <typename Visit>
     __device__ __forceinline__ static uint32_t list_tokens(Visit visit) {
         __shared__ uint32_t listed;
         __syncthreads();
         if (threadIdx.x == 0) listed = 0;
         __syncthreads();
-        visit([&](const entry<Real> &token) { token_list()[atomicAdd(&listed, 1u)] = token; });
+        visit([&](const entry<Real> &token) {
+            const uint32_t at = atomicAdd(&listed, 1u);
+            if (at < TEAM_ROOM) token_list()[at] = token;
+        });
         __syncthreads();
         return listed;
     }
@@ -556,6 +591,30 @@ class team_row {
     /* The token with which the amount of n listed tokens reaches `left`. */
     __device__ Place of_list(uint32_t n, bool by_count, mass_type left,
                              const amount &before) const {
+        return n <= WARP ? of_short_list(n, by_count, left, before)
+                         : of_long_list(n, by_count, left, before);
+    }
+    /* Each warp finds it for itself. */
+    __device__ Place of_short_list(uint32_t n, bool by_count, mass_type left,
+                                   const amount &before) const {
+        const uint32_t lane = threadIdx.x % WARP;
+        const entry<Real> own = token_list()[min(lane, n - 1)];
+        const amount one = {mass(number_of(own.key())), 1};
+        amount upto = one;
+#pragma unroll 1
+        for (uint32_t i = 0; i < n; i++) {
+            const mass_type other = __shfl_sync(~0u, one.mass, (int)i);
+            if (token_list()[i].is_before(own)) upto = upto + amount{other, 1};
+        }
+        const mass_type reached = upto.by(by_count);
+        const bool is_it = lane < n && reached >= left && reached - one.by(by_count) < left;
+        const int from = __ffs((int)__ballot_sync(~0u, is_it)) - 1;
+        return {
+            __shfl_sync(~0u, own.key(), from), __shfl_sync(~0u, own.index(), from),
+            before + amount{__shfl_sync(~0u, upto.mass, from), __shfl_sync(~0u, upto.count, from)}};
+    }
+    __device__ Place of_long_list(uint32_t n, bool by_count, mass_type left,
+                                  const amount &before) const {
         static_assert(TEAM_ROOM == PASS_THREADS, "a thread takes a token");
         __shared__ Place result;
         entry<Real> *const list = token_list();
@@ -566,7 +625,9 @@ class team_row {
         const bool is_listed = threadIdx.x < n;
         const entry<Real> own = list[is_listed ? threadIdx.x : 0];
         const mass_type one = is_listed ? mass(number_of(own.key())) : 0;
-        const amount upto = {sum_up_to_thread(one), threadIdx.x + 1};
+        mass_type upto_this[1] = {one};
+        sum_up_to_thread(upto_this);
+        const amount upto = {upto_this[0], threadIdx.x + 1};
         const mass_type reached = upto.by(by_count);
         if (is_listed && reached >= left && reached - (by_count ? 1 : one) < left)
             result = {own.key(), own.index(), before + upto};

@@ -91,27 +91,42 @@ __device__ inline bool find_kept_by_sample(team_row<Row> &tokens, const ons_row_
                                            uint64_t random, kept_tokens<Real> *kept,
                                            place_in_order<Real> *drawn) {
     enum { OF_P, OF_DRAW };
+    __shared__ Real ends[2][2]; /* of both spans */
+    __shared__ bool is_found;
     span_of_tokens<Real> spans[2];
     const mass_type share = mass_of_share<Real>(filters, ONS_WHOLE_MASS);
-    const float draw = (float)((double)random * 0x1p-64),
-                of_p = filters.top_p < 1 ? (float)((double)share / ONS_WHOLE_MASS) : 1;
     tokens.take_sample(list);
-    /* the number of tokens to hold is an estimate, so some room is left */
-    const float most = (float)0.9 * (float)tokens.room - (float)list.length;
-    float deviations = MOST_DEVIATIONS, found;
+    if (warp_of_block() == 0) {
+        const float draw = (float)((double)random * 0x1p-64),
+                    of_p = filters.top_p < 1 ? (float)((double)share / ONS_WHOLE_MASS) : 1;
+        /* the number of tokens to hold is an estimate, so some room is left */
+        const float most = (float)0.9 * (float)tokens.room - (float)list.length;
+        float deviations = MOST_DEVIATIONS, found;
 #pragma unroll 1
-    for (;;) {
-        float from = 1, to = 1; /* the share of the mass that min_p keeps */
-        found = 0;
-        if (least > 0) tokens.estimate_share(least, deviations, &from, &to);
-        if (filters.top_p < 1 && of_p < to)
-            spans[OF_P] = tokens.span_of(of_p, of_p, deviations, &found);
-        if (draws)
-            spans[OF_DRAW] =
-                tokens.span_of(draw * min(of_p, from), draw * min(of_p, to), deviations, &found);
-        if (found <= most) break;
-        deviations *= (float)0.95 * most / found;
-        if (deviations < LEAST_DEVIATIONS) return false;
+        for (;;) {
+            float from = 1, to = 1; /* the share of the mass that min_p keeps */
+            found = 0;
+            if (least > 0) tokens.estimate_share(least, deviations, &from, &to);
+            if (filters.top_p < 1 && of_p < to)
+                spans[OF_P] = tokens.span_of(of_p, of_p, deviations, &found);
+            if (draws)
+                spans[OF_DRAW] = tokens.span_of(draw * min(of_p, from), draw * min(of_p, to),
+                                                deviations, &found);
+            if (found <= most) break;
+            deviations *= (float)0.95 * most / found;
+            if (deviations < LEAST_DEVIATIONS) break;
+        }
+        for (int s = 0; s < 2; s++) {
+            ends[s][0] = spans[s].high;
+            ends[s][1] = spans[s].low;
+        }
+        is_found = found <= most;
+    }
+    __syncthreads();
+    if (!is_found) return false;
+    for (int s = 0; s < 2; s++) {
+        spans[s].high = ends[s][0];
+        spans[s].low = ends[s][1];
     }
     kept->least = least;
     kept->mass = least > 0 ? tokens.template hold<true>(spans, least)
@@ -200,13 +215,14 @@ __global__ void __launch_bounds__(PASS_THREADS,
     sample_team_kernel(const __grid_constant__ topk_arguments<Rows> args,
                        const __grid_constant__ ons_sample sample,
                        const __grid_constant__ token_lists<typename Rows::Real> lists,
-                       int most_blocks, int room) {
+                       int multiprocessors, int most_blocks, int room) {
     using Real = typename Rows::Real;
     __shared__ uint32_t rows[MOST_TEAMS];
     await_earlier_work(true);
     /* the rows that go on, if they are so few that each has a team */
     uint32_t count = args.rows <= ROWS_TO_TEST ? 0 : ~0u;
-    const uint32_t most = min((uint32_t)lists.team_count, gridDim.x / 2);
+    const uint32_t blocks = min(gridDim.x, (uint32_t)multiprocessors), /* that teams have */
+        most = min((uint32_t)lists.team_count, blocks);
     for (int64_t begin = 0; begin < args.rows && count <= most; begin += blockDim.x) {
         const int64_t row = begin + threadIdx.x;
         const bool goes_on = row < args.rows && lists.goes_on[row];
@@ -218,7 +234,7 @@ __global__ void __launch_bounds__(PASS_THREADS,
     __syncthreads();
     if (count == 0) return;
     const bool in_teams = count <= most;
-    const int size = in_teams ? min((int)(gridDim.x / count), most_blocks) : 1,
+    const int size = in_teams ? min((int)(blocks / count), most_blocks) : 1,
               own = blockIdx.x / size;
     if (in_teams && own >= (int)count) return;
     block_team<Real> team((team_memory<Real> *)lists.teams + own, size, blockIdx.x % size);
@@ -247,11 +263,18 @@ ons_status launch_sample_team(const launch_request &request, const ons_sample &s
             const auto kernel = sample_team_kernel<Rows>;
             launch_shape shape = {1, PASS_THREADS};
             /* two blocks fit a multiprocessor */
-            const int room = min((int)ONS_TEAM_HELD, max(gpu.shared_bytes / 2 - BESIDES_HELD, 0) /
-                                                         (int)sizeof(entry<Real>));
-            shape.shared_bytes = room * (int)sizeof(entry<Real>);
+            constexpr int A_TOKEN = sizeof(held_token<Real>);
+            const int room =
+                min((int)ONS_TEAM_HELD, max(gpu.shared_bytes / 2 - BESIDES_HELD, 0) / A_TOKEN);
+            shape.shared_bytes = room * A_TOKEN;
             const int fit = blocks_that_fit(request.problem->gpu, shape, (const void *)kernel);
-            const int64_t grid = min(max(fit, 1), 2) * (int64_t)gpu.multiprocessors;
+            /* Two blocks on a multiprocessor make each other's short steps twice as long, so a
+             * block of a team has one to itself. With more rows than that, two blocks share one:
+             * one works while the other waits. */
+            const int multiprocessors = gpu.multiprocessors;
+            const int64_t grid = plan->rows <= multiprocessors
+                                     ? multiprocessors
+                                     : min(max(fit, 1), 2) * (int64_t)multiprocessors;
             /* a block of a team has at least a tile for each of its warps */
             const int64_t least = (int64_t)PASS_THREADS * TEAM_CHUNKS * Rows::V,
                           parts = (plan->N + least - 1) / least;
@@ -259,7 +282,8 @@ ons_status launch_sample_team(const launch_request &request, const ons_sample &s
             const int64_t blocks =
                 shape.cooperative ? min(parts, (int64_t)ONS_MOST_TEAM_BLOCKS) : 1;
             shape.blocks = min(grid, plan->rows * blocks);
-            return launch(request, shape, kernel, arguments, sample, lists, (int)blocks, room);
+            return launch(request, shape, kernel, arguments, sample, lists, multiprocessors,
+                          (int)blocks, room);
         }
     });
 }

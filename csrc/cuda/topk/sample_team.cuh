@@ -39,13 +39,20 @@ struct team_message {
     }
 };
 
+/* A token that a team holds. */
+template <typename Real>
+struct alignas(2 * sizeof(Real)) held_token {
+    Real x; /* its logit */
+    uint32_t place;
+};
+
 /* Memory that the blocks of a team share. At first the sums, the number of held tokens and
  * `arrived` are 0. */
 template <typename Real>
 struct team_memory {
     mass_type sums[3];
     uint32_t held, arrived;
-    entry<Real> held_list[ONS_TEAM_HELD];
+    held_token<Real> held_list[ONS_TEAM_HELD];
     team_message<Real> message[3];
 };
 
@@ -134,19 +141,24 @@ __device__ inline amount over_block(const amount &mine) {
     return all;
 }
 
-/* The sum of the numbers of all threads up to this one. A block must call it. */
-template <typename T>
-__device__ inline T sum_up_to_thread(T own) {
-    __shared__ T of_warps[TEAM_WARPS];
+/* Replaces each of this thread's numbers by the sum of the numbers of all threads up to this one. A
+ * block must call it. */
+template <typename T, int n>
+__device__ inline void sum_up_to_thread(T (&numbers)[n]) {
+    __shared__ T of_warps[n][TEAM_WARPS];
     const int lane = threadIdx.x % WARP, warp = warp_of_block();
-    T upto = sum_up_to_lane<WARP>(own, lane);
     __syncthreads(); /* all have read the last sums */
-    if (lane == WARP - 1) of_warps[warp] = upto;
+#pragma unroll
+    for (int j = 0; j < n; j++) {
+        numbers[j] = sum_up_to_lane<WARP>(numbers[j], lane);
+        if (lane == WARP - 1) of_warps[j][warp] = numbers[j];
+    }
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < TEAM_WARPS; i++)
-        if (i < warp) upto += of_warps[i];
-    return upto;
+#pragma unroll
+        for (int j = 0; j < n; j++)
+            if (i < warp) numbers[j] += of_warps[j][i];
 }
 
 /* Adds a block's amount to the sum of its team. */
