@@ -43,7 +43,7 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.parametrize("width", [360, 1280])
 def test_at_every_width_in_light_and_dark(browser, width, tmp_path):
     folder = os.environ.get("ONSOFTMAX_SCREENSHOTS") or str(tmp_path)
     with opened(browser, width, reduced_motion="reduce") as page:

@@ -44,9 +44,10 @@ def plain(x, indices, score, renormalize=True, scale=1.0, where=None, **_):
     return scale * (weights / weights.sum(-1, keepdims=True) if renormalize else weights)
 
 
-# Each of the terms alone with two or four scores in float32, and all terms with each score.
-FLOATS = {"plain": ("softmax", "none"), "groups": ("softmax", "none"), "mask": SCORES, "bias": SCORES}
-FLOATS |= {"not renormalized": SCORES, "everything": ("sigmoid", "sqrtsoftplus")}
+# Each of the terms alone with one or two scores in float32, and all terms with each score.
+FLOATS = {"plain": ("none",), "groups": ("softmax",), "mask": ("softmax", "sigmoid")}
+FLOATS |= {"bias": ("sqrtsoftplus", "none"), "not renormalized": ("softmax", "sqrtsoftplus")}
+FLOATS |= {"everything": ("sigmoid", "none")}
 CASES = [(score, terms, "float32") for terms, scores in FLOATS.items() for score in scores]
 CASES += [
     (score, "everything", dtype) for score, dtype in zip(SCORES, ("bfloat16", "float16") * 2, strict=True)

@@ -116,9 +116,9 @@ def test_a_search_finds_wrong_tokens_and_logprobs(monkeypatch: pytest.MonkeyPatc
         wide = found[1].dtype == np.float64
         return found[0], found[1] - (1e-10 if wide else 1e-4), *found[2:]
 
-    for spoiled, least in ((with_another_token, 27), (with_other_logprobs, 15)):
+    for spoiled, least in ((with_another_token, 9), (with_other_logprobs, 4)):
         monkeypatch.setattr(ons, "sample", spoiled)
-        assert len(search(3000, 0, "cpu")["wrong"]) >= least
+        assert len(search(1000, 0, "cpu")["wrong"]) >= least
 
 
 # ------- the shares of many draws

@@ -182,9 +182,9 @@ def check_operators(device):
         target, weight = loss_arguments(x.shape, device, 1)
         loss = OPS.cross_entropy(x, target, 1, weight, **keywords)[0].detach().requires_grad_()
         torch.library.opcheck(OPS.cross_entropy.default, (x, target, 1, weight), keywords)
-        torch.library.opcheck(OPS.cross_entropy.default, (narrow, target.int(), -2), keywords)
-        torch.library.opcheck(OPS.cross_entropy_with_grad.default, (narrow, target, 1, weight), keywords)
         torch.library.opcheck(OPS.cross_entropy_backward.default, (loss, x, target, 1, weight), keywords)
+    torch.library.opcheck(OPS.cross_entropy.default, (narrow, target.int(), -2), keywords)
+    torch.library.opcheck(OPS.cross_entropy_with_grad.default, (narrow, target, 1, weight), keywords)
     for _, index, keywords in logprob_arguments(x.shape, device):
         axis = keywords.get("axis", -1)
         wanted = {name: True for name in ("entropy", "argmax", "rank") if name in keywords}
