@@ -51,7 +51,7 @@ ons_status launch_gradients_in_block_of_columns(const launch_request &request) {
         });
     return with_gradient_columns(request, [&](auto rows) {
         if constexpr (decltype(rows)::Rows::IN_WIDE_STRIPS)
-            if (request.plan->width != WARP)
+            if (request.plan->width != WARP) /* of WARP columns, both teams are the same */
                 return launch_as(request, wide())(gradient_operations(), rows);
         return launch_as(request, block_of_columns())(gradient_operations(), rows);
     });

@@ -33,7 +33,7 @@ struct alignas(mass_type) sums_of_ranges {
     /* A block must call it. */
     __device__ void clear() {
         __syncthreads();
-        for (int i = threadIdx.x; i < 4 * TEAM_RANGES; i += blockDim.x) (&low[0][0])[i] = 0;
+        for (int i = threadIdx.x; i < 4 * TEAM_RANGES; i += blockDim.x) ((uint32_t *)this)[i] = 0;
         __syncthreads();
     }
     __device__ void add(int sum, int range, mass_type mass) {
@@ -74,9 +74,8 @@ struct alignas(mass_type) sums_of_ranges {
     }
 
    private:
-    __device__ mass_type *summed(int sum) const {
-        return (mass_type *)&low[0][0] + sum * TEAM_RANGES;
-    }
+    /* They take the place of both halves. */
+    __device__ mass_type *summed(int sum) const { return (mass_type *)this + sum * TEAM_RANGES; }
 };
 
 /* The amounts of the tokens in ranges. */

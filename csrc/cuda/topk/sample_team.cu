@@ -4,7 +4,8 @@
  *
  * A sample of the row tells between which logits a filter ends, and between which the drawn token
  * lies. Then the team reads the row once. It holds the tokens between these logits, and sums up the
- * tokens before them. So it finds the exact tokens among those that it holds.
+ * tokens before them. So it finds the exact tokens among those that it holds. It counts many equal
+ * tokens by their places.
  *
  * If they are not among them, or if top_k cuts the row, the team adds up the tokens in 1024 ranges
  * of logits below m: their masses and their number. So it knows in which range a filter ends, or
@@ -221,8 +222,8 @@ __global__ void __launch_bounds__(PASS_THREADS,
     await_earlier_work(true);
     /* the rows that go on, if they are so few that each has a team */
     uint32_t count = args.rows <= ROWS_TO_TEST ? 0 : ~0u;
-    const uint32_t blocks = min(gridDim.x, (uint32_t)multiprocessors), /* that teams have */
-        most = min((uint32_t)lists.team_count, blocks);
+    const uint32_t team_blocks = min(gridDim.x, (uint32_t)multiprocessors),
+                   most = min((uint32_t)lists.team_count, team_blocks);
     for (int64_t begin = 0; begin < args.rows && count <= most; begin += blockDim.x) {
         const int64_t row = begin + threadIdx.x;
         const bool goes_on = row < args.rows && lists.goes_on[row];
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(PASS_THREADS,
     __syncthreads();
     if (count == 0) return;
     const bool in_teams = count <= most;
-    const int size = in_teams ? min((int)(blocks / count), most_blocks) : 1,
+    const int size = in_teams ? min((int)(team_blocks / count), most_blocks) : 1,
               own = blockIdx.x / size;
     if (in_teams && own >= (int)count) return;
     block_team<Real> team((team_memory<Real> *)lists.teams + own, size, blockIdx.x % size);
