@@ -64,6 +64,16 @@ def test_a_sample_may_mislead(apart: float, dtype: torch.dtype, terms: dict[str,
     check(x.sort(-1)[0], **terms)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_many_tokens_with_few_values(dtype: torch.dtype) -> None:
+    """The first tokens of the last row have few bits, and the others have many."""
+    x = (logits_of("narrow", 3, 100_000) + 5).bfloat16().to(dtype)
+    x[2] += (x[2] < 9) * torch.rand(100_000, device="cuda").to(dtype) / 100
+    for terms in (*FAR[:3], {"top_p": 0.9, "temperature": 0.7}):
+        check(x, **terms)
+    check(x[:1].expand(150, -1), top_p=0.99)
+
+
 @pytest.mark.parametrize("N", [1, 255, 257, 1000, 4096, 8193, 131_072, 1_000_003])
 def test_lengths(N: int) -> None:
     for terms in ({"top_p": 0.99}, {"top_k": max(1, N // 2)}, {"top_k": max(1, N - 1), "top_p": 0.999}):

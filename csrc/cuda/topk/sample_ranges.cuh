@@ -8,6 +8,9 @@
 /* A sample has one of SAMPLED tokens of a row. SAMPLED_TOGETHER lanes read 128 neighbouring bytes
  * of a float32 row, so they read whole lines of memory. */
 constexpr int SAMPLED = 8, SAMPLED_TOGETHER = 2;
+/* Logits are coarse if they have so many bits. float16 has 11 and bfloat16 8, and float32 has
+ * FLOAT_BITS. */
+constexpr int COARSE_BITS = 11, FLOAT_BITS = 24;
 constexpr int RANGES_A_THREAD = TEAM_RANGES / PASS_THREADS;
 
 /* The first range for which is_reached(range) holds, or the last range. It must hold for all ranges
@@ -76,6 +79,41 @@ struct alignas(mass_type) sums_of_ranges {
    private:
     /* They take the place of both halves. */
     __device__ mass_type *summed(int sum) const { return (mass_type *)this + sum * TEAM_RANGES; }
+};
+
+/* The value of the tokens in each range of two spans, and their number. */
+template <typename Key>
+struct values_of_ranges {
+    Key value[2 * TEAM_RANGES]; /* 0: none */
+    uint32_t count[2 * TEAM_RANGES];
+
+    /* A block must call it. */
+    __device__ void clear() {
+        __syncthreads();
+        for (int i = threadIdx.x; i < 2 * TEAM_RANGES; i += blockDim.x) value[i] = count[i] = 0;
+        __syncthreads();
+    }
+    /* Counts a token. Returns false if it finds that the range has another value. */
+    __device__ bool add(int span, int range, Key key) {
+        const int i = span * TEAM_RANGES + range;
+        atomicAdd(count + i, 1u);
+        Key *const at = value + i;
+        if (*(volatile Key *)at == key) return true;
+        const Key before = exchanged(at, key);
+        return before == 0 || before == key;
+    }
+    /* Calls visit(value, count) for each value. */
+    template <typename Visit>
+    __device__ void each(Visit visit) const {
+        for (int i = threadIdx.x; i < 2 * TEAM_RANGES; i += blockDim.x)
+            if (count[i]) visit(value[i], count[i]);
+    }
+
+   private:
+    __device__ static uint32_t exchanged(uint32_t *at, uint32_t key) { return atomicExch(at, key); }
+    __device__ static uint64_t exchanged(uint64_t *at, uint64_t key) {
+        return atomicExch((unsigned long long *)at, (unsigned long long)key);
+    }
 };
 
 /* The amounts of the tokens in ranges. */
@@ -212,6 +250,12 @@ union memory_of_ranges {
 __device__ inline memory_of_ranges &ranges_of_block(int which) {
     __shared__ __align__(16) char ranges[2][sizeof(memory_of_ranges)];
     return *(memory_of_ranges *)ranges[which];
+}
+/* It takes the place of both. */
+template <typename Key>
+__device__ inline values_of_ranges<Key> &values_of_block() {
+    static_assert(sizeof(values_of_ranges<Key>) <= 2 * sizeof(memory_of_ranges));
+    return *(values_of_ranges<Key> *)&ranges_of_block(0);
 }
 
 #endif

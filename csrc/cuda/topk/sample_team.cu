@@ -5,7 +5,9 @@
  * A sample of the row tells between which logits a filter ends, and between which the drawn token
  * lies. Then the team reads the row once. It holds the tokens between these logits, and sums up the
  * tokens before them. So it finds the exact tokens among those that it holds. It counts many equal
- * tokens by their places.
+ * tokens by their places. Logits of few bits have few values. If there is no room for so many equal
+ * tokens, the team holds the values, and how many tokens have each. Then it reads the row again for
+ * the place of the drawn token.
  *
  * If they are not among them, or if top_k cuts the row, the team adds up the tokens in 1024 ranges
  * of logits below m: their masses and their number. So it knows in which range a filter ends, or
@@ -14,7 +16,7 @@
  * the ranges, once for the end of each filter but min_p, and once for the draw.
  *
  * All amounts are integers, so no result depends on the sample or on the number of blocks. */
-#include "sample_row.cuh"
+#include "sample_held.cuh"
 
 /* The most rows of which each block finds all that go on. */
 constexpr int64_t ROWS_TO_TEST = 1 << 14;
@@ -26,7 +28,8 @@ constexpr int64_t LEAST_TO_SAMPLE = 1 << 13;
  * there is no room for them, it holds fewer, but not fewer than with the least number. */
 constexpr float MOST_DEVIATIONS = 5, LEAST_DEVIATIONS = 3;
 /* Bytes of shared memory that a block has beside the held tokens. */
-constexpr int BESIDES_HELD = 40 << 10;
+template <typename Real>
+constexpr int BESIDES_HELD = (36 + (int)sizeof(Real)) << 10;
 
 /* ------- Filters ------- */
 
@@ -86,14 +89,14 @@ __device__ inline kept_tokens<Real> find_kept(const team_row<Row> &tokens,
 
 /* Finds them by a sample and one read. top_k must keep all tokens. With `draws` it also draws a
  * token. Returns false if the held tokens do not have the results. */
-template <typename Row, typename Real = typename Row::Real>
-__device__ inline bool find_kept_by_sample(team_row<Row> &tokens, const ons_row_filters &filters,
-                                           const first_tokens<Real> &list, Real least, bool draws,
-                                           uint64_t random, kept_tokens<Real> *kept,
-                                           place_in_order<Real> *drawn) {
+template <typename Row, typename LogitOf, typename Real = typename Row::Real>
+__device__ inline bool find_kept_by_sample(held_row<Row> &tokens, const ons_row_filters &filters,
+                                           const first_tokens<Real> &list, LogitOf logit_of,
+                                           Real least, bool draws, uint64_t random,
+                                           kept_tokens<Real> *kept, place_in_order<Real> *drawn) {
     enum { OF_P, OF_DRAW };
     __shared__ Real ends[2][2]; /* of both spans */
-    __shared__ bool is_found;
+    __shared__ bool is_found, by_value;
     span_of_tokens<Real> spans[2];
     const mass_type share = mass_of_share<Real>(filters, ONS_WHOLE_MASS);
     tokens.take_sample(list);
@@ -103,6 +106,7 @@ __device__ inline bool find_kept_by_sample(team_row<Row> &tokens, const ons_row_
         /* the number of tokens to hold is an estimate, so some room is left */
         const float most = (float)0.9 * (float)tokens.room - (float)list.length;
         float deviations = MOST_DEVIATIONS, found;
+        bool values = false; /* whether to hold values */
 #pragma unroll 1
         for (;;) {
             float from = 1, to = 1; /* the share of the mass that min_p keeps */
@@ -113,15 +117,21 @@ __device__ inline bool find_kept_by_sample(team_row<Row> &tokens, const ons_row_
             if (draws)
                 spans[OF_DRAW] = tokens.span_of(draw * min(of_p, from), draw * min(of_p, to),
                                                 deviations, &found);
-            if (found <= most) break;
+            if (values || found <= most) break;
             deviations *= (float)0.95 * most / found;
-            if (deviations < LEAST_DEVIATIONS) break;
+            if (deviations >= LEAST_DEVIATIONS) continue;
+            values = list.are_coarse(logit_of);
+            if (!values) break;
+            deviations = MOST_DEVIATIONS;
         }
+        for (int s = 0; s < 2 && values; s++)
+            values = spans[s].is_empty() || tokens.has_values_apart(spans[s]);
         for (int s = 0; s < 2; s++) {
             ends[s][0] = spans[s].high;
             ends[s][1] = spans[s].low;
         }
-        is_found = found <= most;
+        is_found = values || found <= most;
+        by_value = values;
     }
     __syncthreads();
     if (!is_found) return false;
@@ -130,16 +140,17 @@ __device__ inline bool find_kept_by_sample(team_row<Row> &tokens, const ons_row_
         spans[s].low = ends[s][1];
     }
     kept->least = least;
-    kept->mass = least > 0 ? tokens.template hold<true>(spans, least)
-                           : tokens.template hold<false>(spans, least);
+    kept->mass = by_value    ? tokens.hold_values(spans, least)
+                 : least > 0 ? tokens.template hold<true>(spans, least)
+                             : tokens.template hold<false>(spans, least);
     if (kept->mass == 0) return false;
     tokens.add_up_held(spans);
     if (filters.top_p < 1 && share < kept->mass) {
-        if (!tokens.reach_held(spans, OF_P, share, &kept->of_p)) return false;
+        if (!tokens.reach_held(spans, OF_P, share, !draws, &kept->of_p)) return false;
         kept->mass = min(kept->mass, kept->of_p.upto.mass);
     }
     return !draws ||
-           tokens.reach_held(spans, OF_DRAW, ons_mass_below(random, kept->mass) + 1, drawn);
+           tokens.reach_held(spans, OF_DRAW, ons_mass_below(random, kept->mass) + 1, true, drawn);
 }
 
 /* The sum of the kept tokens' probabilities. Masses are exact enough for float32. For float64 what
@@ -172,17 +183,18 @@ __device__ inline void finish_row(const topk_arguments<Rows> &args, const ons_sa
     const int64_t first = number * lists.length, last = first + lists.length - 1;
     const Real first_p = lists.p[first],
                least = rounded_up<Real>(filters.min_p * (double)first_p * ONS_WHOLE_MASS);
-    const first_tokens<Real> list = {lists.p + first, lists.length,
-                                     element_of(args, number, lists.index[last])};
-    team_row<std::decay_t<decltype(row)>> tokens(
-        row, team, element_of(args, number, lists.index[first]),
-        scale_of<Real>(filters.temperature), first_p, room);
+    auto logit_of = [&](int64_t index) { return element_of(args, number, index); };
+    const first_tokens<Real> list = {lists.p + first, lists.index + first, lists.length,
+                                     logit_of(lists.index[last])};
+    held_row<std::decay_t<decltype(row)>> tokens(
+        {row, team, logit_of(lists.index[first]), scale_of<Real>(filters.temperature), first_p},
+        room);
     const bool off = ons_filters_are_off(&filters, args.N);
     const uint64_t random = sample.draws ? ons_random_of_row(&sample, number) : 0;
     ons_drawn_token drawn;
     if (off && sample.draws) {
         mass_type all;
-        const uint32_t place = tokens.place_at(false, 0, random, &all);
+        const uint32_t place = tokens.template place_at<false>(0, random, &all);
         const Real logit = tokens.scaled(element_of(args, number, place));
         drawn = ons_drawn_of(place, (double)tokens.p(logit), all);
     } else {
@@ -191,8 +203,9 @@ __device__ inline void finish_row(const topk_arguments<Rows> &args, const ons_sa
         /* min_p alone needs the sample for a draw only */
         const bool may_sample = !off && filters.top_k >= args.N && args.N >= LEAST_TO_SAMPLE &&
                                 (sample.draws || filters.top_p < 1);
-        const bool is_found = may_sample && find_kept_by_sample(tokens, filters, list, least,
-                                                                sample.draws, random, &kept, &at);
+        const bool is_found =
+            may_sample && find_kept_by_sample(tokens, filters, list, logit_of, least, sample.draws,
+                                              random, &kept, &at);
         if (!off && !is_found) kept = find_kept(tokens, filters, sample.joint, args.N, least);
         if (!sample.draws) {
             const double sum = off ? 1 : sum_of_kept(tokens, kept);
@@ -239,6 +252,7 @@ __global__ void __launch_bounds__(PASS_THREADS,
               own = blockIdx.x / size;
     if (in_teams && own >= (int)count) return;
     block_team<Real> team((team_memory<Real> *)lists.teams + own, size, blockIdx.x % size);
+    if (size > 1) room = min(room, (int)ONS_TEAM_HELD);
     for (int64_t row = in_teams ? rows[own] : blockIdx.x; row < args.rows;
          row += in_teams ? args.rows : gridDim.x) {
         if (in_teams || lists.goes_on[row]) finish_row(args, sample, team, row, lists, room);
@@ -263,19 +277,18 @@ ons_status launch_sample_team(const launch_request &request, const ons_sample &s
         } else {
             const auto kernel = sample_team_kernel<Rows>;
             launch_shape shape = {1, PASS_THREADS};
-            /* two blocks fit a multiprocessor */
-            constexpr int A_TOKEN = sizeof(held_token<Real>);
-            const int room =
-                min((int)ONS_TEAM_HELD, max(gpu.shared_bytes / 2 - BESIDES_HELD, 0) / A_TOKEN);
-            shape.shared_bytes = room * A_TOKEN;
-            const int fit = blocks_that_fit(request.problem->gpu, shape, (const void *)kernel);
             /* Two blocks on a multiprocessor make each other's short steps twice as long, so a
              * block of a team has one to itself. With more rows than that, two blocks share one:
              * one works while the other waits. */
             const int multiprocessors = gpu.multiprocessors;
-            const int64_t grid = plan->rows <= multiprocessors
-                                     ? multiprocessors
-                                     : min(max(fit, 1), 2) * (int64_t)multiprocessors;
+            const bool alone = plan->rows <= multiprocessors;
+            constexpr int A_TOKEN = sizeof(held_token<Real>);
+            /* A quarter is left to the kernel before this one, so that a block can start early. */
+            const int for_block = alone ? gpu.shared_bytes / 4 * 3 : gpu.shared_bytes / 2,
+                      room = max(for_block - BESIDES_HELD<Real>, 0) / A_TOKEN;
+            shape.shared_bytes = room * A_TOKEN;
+            const int fit = blocks_that_fit(request.problem->gpu, shape, (const void *)kernel);
+            const int64_t grid = (alone ? 1 : min(max(fit, 1), 2)) * (int64_t)multiprocessors;
             /* a block of a team has at least a tile for each of its warps */
             const int64_t least = (int64_t)PASS_THREADS * TEAM_CHUNKS * Rows::V,
                           parts = (plan->N + least - 1) / least;

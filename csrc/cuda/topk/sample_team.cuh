@@ -39,7 +39,8 @@ struct team_message {
     }
 };
 
-/* A token that a team holds. */
+/* A token that a team holds. Or a value that it holds: then `place` is the number of tokens with
+ * this logit. */
 template <typename Real>
 struct alignas(2 * sizeof(Real)) held_token {
     Real x; /* its logit */
