@@ -24,13 +24,15 @@ static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *p
            problem->scale_by == 1.0 && !has_scale(problem->sample, plan->N);
 }
 
-/* Whether a kernel that takes a row, or a part of a row, by a block has masked_rows for it. */
+/* Whether masked_rows can read the rows. Kernels that take a row, or a part of a row, by a block
+ * have them. */
 static bool is_masked_for_topk(const ons_problem *problem, const ons_plan *plan) {
-    const bool is_by_blocks =
-        plan->family == ONS_FAMILY_topk_block || plan->family == ONS_FAMILY_topk_cluster ||
-        plan->family == ONS_FAMILY_topk_online || plan->family == ONS_FAMILY_topk_split;
-    return is_by_blocks && plan->compute == ONS_FLOAT32 &&
-           problem->operand[ONS_X].dtype != ONS_FLOAT64 && has_masked_rows(problem);
+    return plan->compute == ONS_FLOAT32 && problem->operand[ONS_X].dtype != ONS_FLOAT64 &&
+           has_masked_rows(problem);
+}
+static bool has_masked_family(const ons_plan *plan) {
+    return plan->family == ONS_FAMILY_topk_block || plan->family == ONS_FAMILY_topk_cluster ||
+           plan->family == ONS_FAMILY_topk_online || plan->family == ONS_FAMILY_topk_split;
 }
 
 /* An entry takes 8 bytes, or 16 for float64, as a pair does. */
@@ -49,7 +51,7 @@ static bool is_for(topk_sorted_rows rows, const gpu_row *row, const ons_plan *pl
     switch (rows) {
     case TOPK_FEW_ROWS: return few;
     case TOPK_MANY_ROWS: return !few && row->contiguous;
-    case TOPK_MANY_16_BIT_ROWS: return !few && row->is_16_bit;
+    case TOPK_MANY_16_BIT_ROWS: return !few && row->contiguous && row->is_16_bit;
     default: return true;
     }
 }
@@ -299,7 +301,7 @@ static bool is_for_block(const gpu_row *row, int64_t k, const ons_plan *plan) {
     if (plan->rows > (int64_t)a_multiprocessor * row->gpu->multiprocessors) return false;
     if (row->chunks > half_warp_has) return false;
     if (row->chunks > half_warp_has / 2) return k > SMALL_K;
-    return !row->is_16_bit && whole && k >= SORTED_K;
+    return !(row->contiguous && row->is_16_bit) && whole && k >= SORTED_K;
 }
 
 static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {
@@ -308,9 +310,11 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
                    .chunk = (int)chunk,
                    .threads_a_lane = 1,
                    .contiguous = is_contiguous_for_topk(problem, plan),
+                   .masked = is_masked_for_topk(problem, plan),
                    .operation = problem->operation,
                    .gpu = gpu};
-    row.is_16_bit = row.contiguous && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
+    row.is_16_bit =
+        (row.contiguous || row.masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     plan->form = ONS_ROW_FORM;
     plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
     if (problem->operation == ONS_OPERATION_route) return shape_route(&row, problem, plan);
@@ -370,7 +374,8 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     }
     const ons_status status = choose(problem, gpu, plan);
     if (exact) plan->method = ONS_METHOD_exact, plan->reason = reason;
-    if (plan->loader == ONS_GENERAL && is_masked_for_topk(problem, plan)) plan->loader = ONS_MASKED;
+    if (plan->loader == ONS_GENERAL && has_masked_family(plan) && is_masked_for_topk(problem, plan))
+        plan->loader = ONS_MASKED;
     const int64_t chunk = 16 / ons_dtype_size(plan->compute);
     if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
     if (sample)

@@ -244,6 +244,15 @@ def test_excluded_elements_come_last(dtype, N):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_aligned_rows_with_masks_and_scales(dtype):
+    x = rows((300, 33328), dtype)
+    mask = torch.rand_like(x, dtype=torch.float32) < 0.6
+    for scale in (1.0, 0.5, 0.7, -0.7):
+        for where in (None, mask, mask[:1], mask[:, :1]):
+            check(x, 9, where=where, scale=scale)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape, k", [((9, 3000), 20), ((5, 9001), 30), ((300, 33333), 5), ((2, 700001), 64)])
 def test_gaps_change_no_bits_of_scaled_and_masked_rows(dtype, shape, k):
     """A kernel that knows that rows have no gaps takes the first array. Another kernel takes the second."""

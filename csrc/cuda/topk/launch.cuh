@@ -60,6 +60,13 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
     return body(rows_of<Rows>{rows}, arguments);
 }
 
+/* Whether the kernel for aligned rows can take them. Its 16-bit tiles are longer. */
+template <typename X>
+bool has_tiles_of_aligned(const ons_plan *plan) {
+    constexpr int SHORT = TOPK_TILE_CHUNKS * CHUNK<typename compute_of<X>::type>;
+    return plan->all_aligned && !(sizeof(X) == 2 && plan->elements_a_thread == SHORT);
+}
+
 template <typename X, bool BOTH, typename Body>
 ons_status with_topk_type(const launch_request &request, int room, Body body) {
     const ons_problem *problem = request.problem;
@@ -83,9 +90,8 @@ ons_status with_topk_type(const launch_request &request, int room, Body body) {
     using Aligned = contiguous_rows<X, alignment::ALL>;
     using Others =
         contiguous_rows<X, TWO && sizeof(X) == 2 ? alignment::NOT_ALL : alignment::EITHER>;
-    const bool short_tiles = plan->elements_a_thread == TOPK_TILE_CHUNKS * Others::V;
     if constexpr (TWO)
-        if (plan->all_aligned && !(sizeof(X) == 2 && short_tiles))
+        if (has_tiles_of_aligned<X>(plan))
             return with_topk_arguments<Aligned>(request, arguments(Aligned()), room, body);
     return with_topk_arguments<Others>(request, arguments(Others()), room, body);
 }
@@ -98,8 +104,7 @@ ons_status with_general_topk_rows(const launch_request &request, int room, Body 
 }
 
 /* Calls body(rows_of<Rows>, topk_arguments<Rows>) with the Rows that fit; a list has `room`
- * entries. With BOTH, launches whose rows are all aligned have Rows of their own. Their 16-bit
- * tiles are longer. */
+ * entries. With BOTH, launches whose rows are all aligned have Rows of their own. */
 template <bool BOTH = false, typename Body>
 ons_status with_topk_rows(const launch_request &request, int room, Body body) {
     if (request.plan->loader != ONS_CONTIGUOUS) return with_general_topk_rows(request, room, body);
@@ -114,9 +119,13 @@ ons_status with_topk_rows(const launch_request &request, int room, Body body) {
  * that have a mask or a scale have Rows of their own. */
 template <bool BOTH = false, typename Body>
 ons_status with_topk_rows_of_blocks(const launch_request &request, int room, Body body) {
-    auto masked = [&](auto type) {
-        using Rows = masked_rows<decltype(type)>;
-        return with_topk_arguments<Rows>(request, as_it_is(request), room, body);
+    auto masked = [&](auto type) -> ons_status {
+        using Aligned = masked_rows<decltype(type), alignment::ALL>;
+        using Others = masked_rows<decltype(type)>;
+        if constexpr (BOTH)
+            if (has_tiles_of_aligned<decltype(type)>(request.plan))
+                return with_topk_arguments<Aligned>(request, as_it_is(request), room, body);
+        return with_topk_arguments<Others>(request, as_it_is(request), room, body);
     };
     if (request.plan->loader != ONS_MASKED) return with_topk_rows<BOTH>(request, room, body);
     const bool is_float32 = request.problem->operand[ONS_X].dtype == ONS_FLOAT32;

@@ -10,8 +10,8 @@
 /* Chunks of a thread in a tile. Unaligned 16-bit rows have no registers for more. */
 template <typename Rows>
 constexpr int CHUNKS_OF = TOPK_TILE_CHUNKS;
-template <typename X>
-constexpr int CHUNKS_OF<contiguous_rows<X, alignment::ALL>> =
+template <template <typename, alignment> typename Rows, typename X>
+constexpr int CHUNKS_OF<Rows<X, alignment::ALL>> =
     sizeof(X) == 2 ? TOPK_TILE_CHUNKS_16_BIT : TOPK_TILE_CHUNKS;
 
 template <typename Rows>
@@ -22,9 +22,9 @@ template <typename Rows>
 struct read_of_thread {
     using type = tile_of_thread<Rows>;
 };
-template <typename T>
-struct read_of_thread<masked_rows<T>> {
-    using type = unmasked_tile<T, CHUNKS_OF<masked_rows<T>>>;
+template <typename T, alignment ALIGNED>
+struct read_of_thread<masked_rows<T, ALIGNED>> {
+    using type = unmasked_tile<T, CHUNKS_OF<masked_rows<T, ALIGNED>>>;
 };
 
 /* A block's share: a row, or a part of a row. */
