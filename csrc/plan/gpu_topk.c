@@ -24,12 +24,12 @@ static bool is_contiguous_for_topk(const ons_problem *problem, const ons_plan *p
            problem->scale_by == 1.0 && !has_scale(problem->sample, plan->N);
 }
 
-/* Whether masked_rows can read the rows. Kernels that take a row, or a part of a row, by a block
- * have them. */
+/* Whether masked_rows can read the rows. */
 static bool is_masked_for_topk(const ons_problem *problem, const ons_plan *plan) {
     return plan->compute == ONS_FLOAT32 && problem->operand[ONS_X].dtype != ONS_FLOAT64 &&
            has_masked_rows(problem);
 }
+/* Kernels that take a row, or a part of a row, by a block have masked_rows. */
 static bool has_masked_family(const ons_plan *plan) {
     return plan->family == ONS_FAMILY_topk_block || plan->family == ONS_FAMILY_topk_cluster ||
            plan->family == ONS_FAMILY_topk_online || plan->family == ONS_FAMILY_topk_split;
@@ -316,7 +316,7 @@ static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_pla
     row.is_16_bit =
         (row.contiguous || row.masked) && ons_dtype_size(problem->operand[ONS_X].dtype) == 2;
     plan->form = ONS_ROW_FORM;
-    plan->loader = row.contiguous ? ONS_CONTIGUOUS : ONS_GENERAL;
+    plan->loader = row.contiguous ? ONS_CONTIGUOUS : row.masked ? ONS_MASKED : ONS_GENERAL;
     if (problem->operation == ONS_OPERATION_route) return shape_route(&row, problem, plan);
     if (problem->sample && k == 0) return shape_sample(&row, plan);
     if (plan->method == ONS_METHOD_fused)
@@ -374,8 +374,7 @@ ons_status ons_topk_on_gpu(const ons_problem *problem, const ons_gpu *gpu, ons_p
     }
     const ons_status status = choose(problem, gpu, plan);
     if (exact) plan->method = ONS_METHOD_exact, plan->reason = reason;
-    if (plan->loader == ONS_GENERAL && has_masked_family(plan) && is_masked_for_topk(problem, plan))
-        plan->loader = ONS_MASKED;
+    if (plan->loader == ONS_MASKED && !has_masked_family(plan)) plan->loader = ONS_GENERAL;
     const int64_t chunk = 16 / ons_dtype_size(plan->compute);
     if (plan->tile == 0) plan->tile = (int64_t)plan->threads * plan->elements_a_thread;
     if (sample)

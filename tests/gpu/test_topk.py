@@ -243,7 +243,7 @@ def test_excluded_elements_come_last(dtype, N):
         check(x[::2, N // 4 :], min(k, N - N // 4), where=where[::2, N // 4 :])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_aligned_rows_with_masks_and_scales(dtype):
     x = rows((300, 33328), dtype)
     mask = torch.rand_like(x, dtype=torch.float32) < 0.6

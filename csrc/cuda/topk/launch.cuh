@@ -60,9 +60,10 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
     return body(rows_of<Rows>{rows}, arguments);
 }
 
-/* Whether the kernel for aligned rows can take them. Its 16-bit tiles are longer. */
+/* Whether the plan fits the kernel for aligned rows. That kernel has long 16-bit tiles, so a plan
+ * with short ones needs the other kernel. */
 template <typename X>
-bool has_tiles_of_aligned(const ons_plan *plan) {
+bool fits_aligned_rows(const ons_plan *plan) {
     constexpr int SHORT = TOPK_TILE_CHUNKS * CHUNK<typename compute_of<X>::type>;
     return plan->all_aligned && !(sizeof(X) == 2 && plan->elements_a_thread == SHORT);
 }
@@ -91,7 +92,7 @@ ons_status with_topk_type(const launch_request &request, int room, Body body) {
     using Others =
         contiguous_rows<X, TWO && sizeof(X) == 2 ? alignment::NOT_ALL : alignment::EITHER>;
     if constexpr (TWO)
-        if (has_tiles_of_aligned<X>(plan))
+        if (fits_aligned_rows<X>(plan))
             return with_topk_arguments<Aligned>(request, arguments(Aligned()), room, body);
     return with_topk_arguments<Others>(request, arguments(Others()), room, body);
 }
@@ -116,14 +117,15 @@ ons_status with_topk_rows(const launch_request &request, int room, Body body) {
 }
 
 /* The same for kernels that take a row, or a part of a row, by a block. There rows without gaps
- * that have a mask or a scale have Rows of their own. */
+ * that have a mask or a scale have Rows of their own. With BOTH, aligned 16-bit rows among them
+ * have others. */
 template <bool BOTH = false, typename Body>
 ons_status with_topk_rows_of_blocks(const launch_request &request, int room, Body body) {
     auto masked = [&](auto type) -> ons_status {
         using Aligned = masked_rows<decltype(type), alignment::ALL>;
         using Others = masked_rows<decltype(type)>;
-        if constexpr (BOTH)
-            if (has_tiles_of_aligned<decltype(type)>(request.plan))
+        if constexpr (BOTH && sizeof(type) == 2)
+            if (fits_aligned_rows<decltype(type)>(request.plan))
                 return with_topk_arguments<Aligned>(request, as_it_is(request), room, body);
         return with_topk_arguments<Others>(request, as_it_is(request), room, body);
     };

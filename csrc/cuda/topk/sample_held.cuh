@@ -1,9 +1,13 @@
-/* topk/sample_held.cuh - a row of sample_team.cu by a sample and one read. The sample tells between
- * which logits tokens are wanted, and the team holds the tokens between these logits. */
+/* topk/sample_held.cuh - a row of sample_team.cu by a sample. The sample gives two spans of logits
+ * that have the wanted tokens. The team holds the tokens, or the values, in these spans. */
 #ifndef ONS_TOPK_SAMPLE_HELD_CUH
 #define ONS_TOPK_SAMPLE_HELD_CUH
 
 #include "sample_row.cuh"
+
+/* A logit is coarse if its significand has at most COARSE_BITS bits. A float16 has 11 bits, a
+ * bfloat16 8, and a float32 FLOAT_BITS. */
+constexpr int COARSE_BITS = 11, FLOAT_BITS = 24;
 
 /* The list of a row's first tokens: their probabilities and places, and the last token's logit. */
 template <typename Real>
@@ -13,13 +17,14 @@ struct first_tokens {
     int length;
     Real last;
 
-    /* Whether the first tokens, one for each lane of a warp, have coarse logits. Then the other
-     * tokens probably have them too. */
+    /* Whether the first 32 tokens have coarse logits. Then the other logits are probably coarse
+     * too. All lanes of a warp must call it. */
     template <typename LogitOf>
     __device__ bool are_coarse(LogitOf logit_of) const {
         constexpr uint32_t REST = (1u << (FLOAT_BITS - COARSE_BITS)) - 1;
-        const int own = min((int)(threadIdx.x % WARP), length - 1);
-        return __all_sync(~0u, (__float_as_uint((float)logit_of(index[own])) & REST) == 0);
+        if (length < WARP) return false;
+        const float own = (float)logit_of(index[threadIdx.x % WARP]);
+        return __all_sync(~0u, (__float_as_uint(own) & REST) == 0);
     }
 };
 
@@ -30,7 +35,7 @@ struct span_of_tokens {
     mass_type before = 0;
 
     __device__ bool has(Real x) const { return x > low && x <= high; }
-    __device__ bool is_empty() const { return low == high; }
+    __device__ bool is_unused() const { return high == arithmetic<Real>::infinity(); }
 };
 
 /* A row whose tokens in two spans are held. */
@@ -110,7 +115,8 @@ class held_row : public team_row<Row> {
     /* Whether tokens with coarse logits have one value only in each range of a span. */
     __device__ bool has_values_apart(const Span &span) const {
         const Real size = ranges_in(span).size(), least = min(fabs(span.low), fabs(span.high));
-        return span.low > -arithmetic<Real>::infinity() && span.low * span.high > 0 &&
+        return span.low > -arithmetic<Real>::infinity() && span.low < span.high &&
+               span.low * span.high > 0 &&
                (Real)1.5 * size < least * (Real)((float)TEAM_RANGES / (1 << COARSE_BITS));
     }
 
@@ -180,7 +186,7 @@ class held_row : public team_row<Row> {
         for (int i = threadIdx.x; i < held; i += blockDim.x) {
             const held_token<Real> one = held_list()[i];
             const Real x = one.x;
-            const mass_type own = of(x) * (of_values ? one.place : 1);
+            const mass_type own = of(x) * (of_values ? one.place_or_count : 1);
             const bool of_b = b.has(x); /* few tokens are in both spans */
             sums.add(of_b, (of_b ? in_b : in_a).of(x), own);
             if (of_b && a.has(x)) sums.add(0, in_a.of(x), own);
@@ -189,10 +195,10 @@ class held_row : public team_row<Row> {
     }
 
     /* After add_up_held(): finds the token with which the mass reaches `wanted` among the held
-     * tokens of a span. Returns false if it does not find it there. Without has_place the caller
-     * needs the mass up to this token only, and the place may be wrong. */
+     * tokens of a span. Returns false if it does not find it there. If needs_place is
+     * false, only the mass up to the token is right. */
     __device__ __noinline__ bool reach_held(const Span (&spans)[2], int which, mass_type wanted,
-                                            bool has_place, Place *found_at) const {
+                                            bool needs_place, Place *found_at) const {
         const sums_of_ranges &sums = ranges_of_block(0).of_spans;
         const Span span = spans[which];
         const int held = this->held;
@@ -210,26 +216,26 @@ class held_row : public team_row<Row> {
             }
         };
         auto entry_of = [](const held_token<Real> &one) {
-            return entry<Real>::make(key_of(one.x), one.place);
+            return entry<Real>::make(key_of(one.x), one.place_or_count);
         };
         uint32_t listed = this->list_tokens([&](auto add) {
             each_in_range([&](const held_token<Real> &one) { add(entry_of(one)); });
         });
-        if (listed > TEAM_ROOM || holds_values) { /* equal tokens */
+        if (listed > TEAM_ROOM || holds_values) { /* if the tokens are equal */
             const Key key = this->token_list()[0].key();
             bool are_equal = true;
             each_in_range([&](const held_token<Real> &one) { are_equal &= key_of(one.x) == key; });
             if (!__syncthreads_and(are_equal)) return false;
             if (holds_values) {
                 *found_at = this->of_equal(false, wanted - before, {span.before + before, 0}, key,
-                                           has_place);
+                                           needs_place);
                 return true;
             }
             sums_of_ranges &by_place = ranges_of_block(1).of_spans;
             const uint32_t apart = (uint32_t)(row.N / TEAM_RANGES + 1);
             by_place.clear();
             each_in_range([&](const held_token<Real> &one) {
-                by_place.add(0, (int)(one.place / apart), mass(one.x));
+                by_place.add(0, (int)(one.place_or_count / apart), mass(one.x));
             });
             by_place.sum_up();
             const int places =
@@ -237,7 +243,7 @@ class held_row : public team_row<Row> {
             before += by_place.upto(0, places - 1);
             listed = this->list_tokens([&](auto add) {
                 each_in_range([&](const held_token<Real> &one) {
-                    if ((int)(one.place / apart) == places) add(entry_of(one));
+                    if ((int)(one.place_or_count / apart) == places) add(entry_of(one));
                 });
             });
             if (listed > TEAM_ROOM) return false;
@@ -298,8 +304,7 @@ class held_row : public team_row<Row> {
         held_token<Real> *const list = held_list();
         mass_type sums[3] = {spans[0].before, spans[1].before, likely};
         __syncthreads();
-        int held = (int)listed;
-        const int room = this->room;
+        held = (int)listed;
         if (team.size > 1) {
             team_memory<Real> *const memory = team.memory;
             if (threadIdx.x < 3) atomicAdd(memory->sums + threadIdx.x, sums[threadIdx.x]);
@@ -317,7 +322,6 @@ class held_row : public team_row<Row> {
                     list[i] = read_sent(memory->held_list + i);
             __syncthreads();
         }
-        this->held = held;
         spans[0].before = sums[0];
         spans[1].before = sums[1];
         return held > room ? 0 : sums[2];
@@ -342,8 +346,8 @@ class held_row : public team_row<Row> {
         return {span.high, max(span.high - max(span.low, m - depth), least)};
     }
 
-    int held = 0;      /* the number of held tokens, or of held values */
-    bool holds_values; /* and how many tokens have each */
+    int held = 0;      /* entries in the list of held tokens */
+    bool holds_values; /* an entry is a value and the number of its tokens */
     int first_sampled; /* the first range of the sample */
 };
 

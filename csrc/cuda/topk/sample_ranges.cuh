@@ -8,9 +8,6 @@
 /* A sample has one of SAMPLED tokens of a row. SAMPLED_TOGETHER lanes read 128 neighbouring bytes
  * of a float32 row, so they read whole lines of memory. */
 constexpr int SAMPLED = 8, SAMPLED_TOGETHER = 2;
-/* Logits are coarse if they have so many bits. float16 has 11 and bfloat16 8, and float32 has
- * FLOAT_BITS. */
-constexpr int COARSE_BITS = 11, FLOAT_BITS = 24;
 constexpr int RANGES_A_THREAD = TEAM_RANGES / PASS_THREADS;
 
 /* The first range for which is_reached(range) holds, or the last range. It must hold for all ranges
@@ -251,7 +248,7 @@ __device__ inline memory_of_ranges &ranges_of_block(int which) {
     __shared__ __align__(16) char ranges[2][sizeof(memory_of_ranges)];
     return *(memory_of_ranges *)ranges[which];
 }
-/* It takes the place of both. */
+/* The values take the place of both memories of ranges_of_block(). */
 template <typename Key>
 __device__ inline values_of_ranges<Key> &values_of_block() {
     static_assert(sizeof(values_of_ranges<Key>) <= 2 * sizeof(memory_of_ranges));

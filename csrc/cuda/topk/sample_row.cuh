@@ -159,8 +159,9 @@ class team_row {
     }
 
     /* The token with which the running sum reaches a number, in the order of places. Each token
-     * counts its mass, or with EQUAL 1 if its key is `key`. The number is `order` with EQUAL,
-     * else random. Sets *sum to the sum of all. */
+     * counts its mass, or with EQUAL 1 if its key is `key`. With EQUAL the
+     * number is order_or_random. Otherwise order_or_random draws it. Sets *sum to the sum of all.
+     */
     template <bool EQUAL>
     __device__ __noinline__ uint32_t place_at(Key key, uint64_t order_or_random,
                                               mass_type *sum) const {
@@ -313,11 +314,11 @@ class team_row {
 
     /* reach() for tokens that all have the same key. */
     __device__ Place of_equal(bool by_count, mass_type left, const amount &before, Key key,
-                              bool has_place = true) const {
+                              bool needs_place = true) const {
         const mass_type one = mass(number_of(key)),
                         order = by_count ? left : (left + one - 1) / one;
         mass_type all;
-        const uint32_t place = has_place ? place_at<true>(key, order, &all) : 0;
+        const uint32_t place = needs_place ? place_at<true>(key, order, &all) : 0;
         return {key, place, before + amount{order * one, order}};
     }
 

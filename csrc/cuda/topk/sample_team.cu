@@ -5,15 +5,16 @@
  * A sample of the row tells between which logits a filter ends, and between which the drawn token
  * lies. Then the team reads the row once. It holds the tokens between these logits, and sums up the
  * tokens before them. So it finds the exact tokens among those that it holds. It counts many equal
- * tokens by their places. Logits of few bits have few values. If there is no room for so many equal
- * tokens, the team holds the values, and how many tokens have each. Then it reads the row again for
- * the place of the drawn token.
+ * tokens by their places. If it has no room for the tokens, and the logits have so few bits that
+ * few values occur, the team holds each value and the number of its tokens. Then it reads the row
+ * again to find the place of one token.
  *
- * If they are not among them, or if top_k cuts the row, the team adds up the tokens in 1024 ranges
- * of logits below m: their masses and their number. So it knows in which range a filter ends, or
- * the drawn token lies. It lists the tokens of this range, and finds the token in the list. If a
- * list has no room for them, the team first adds them up in ranges of keys. This reads N once for
- * the ranges, once for the end of each filter but min_p, and once for the draw.
+ * If the held tokens do not have the wanted token, or if top_k cuts the row, the team adds up the
+ * tokens in 1024 ranges of logits below m: their masses and their number. So it knows in which
+ * range a filter ends, or the drawn token lies. It lists the tokens of this range, and finds the
+ * token in the list. If a list has no room for them, the team first adds them up in ranges of keys.
+ * This reads N once for the ranges, once for the end of each filter but min_p, and once for the
+ * draw.
  *
  * All amounts are integers, so no result depends on the sample or on the number of blocks. */
 #include "sample_held.cuh"
@@ -27,9 +28,10 @@ constexpr int64_t LEAST_TO_SAMPLE = 1 << 13;
 /* The team holds all tokens from which an estimate may be so many standard deviations away. If
  * there is no room for them, it holds fewer, but not fewer than with the least number. */
 constexpr float MOST_DEVIATIONS = 5, LEAST_DEVIATIONS = 3;
-/* Bytes of shared memory that a block has beside the held tokens. */
+/* Bytes of shared memory of a block beside the held tokens: its own variables, and what the system
+ * takes. */
 template <typename Real>
-constexpr int BESIDES_HELD = (36 + (int)sizeof(Real)) << 10;
+constexpr int BESIDES_HELD = (36 << 10) + TEAM_ROOM * (int)sizeof(entry<Real>) + (1 << 10);
 
 /* ------- Filters ------- */
 
@@ -87,7 +89,7 @@ __device__ inline kept_tokens<Real> find_kept(const team_row<Row> &tokens,
     return kept;
 }
 
-/* Finds them by a sample and one read. top_k must keep all tokens. With `draws` it also draws a
+/* Finds them by a sample and held tokens. top_k must keep all tokens. With `draws` it also draws a
  * token. Returns false if the held tokens do not have the results. */
 template <typename Row, typename LogitOf, typename Real = typename Row::Real>
 __device__ inline bool find_kept_by_sample(held_row<Row> &tokens, const ons_row_filters &filters,
@@ -119,13 +121,13 @@ __device__ inline bool find_kept_by_sample(held_row<Row> &tokens, const ons_row_
                                                 deviations, &found);
             if (values || found <= most) break;
             deviations *= (float)0.95 * most / found;
-            if (deviations >= LEAST_DEVIATIONS) continue;
-            values = list.are_coarse(logit_of);
-            if (!values) break;
-            deviations = MOST_DEVIATIONS;
+            if (deviations < LEAST_DEVIATIONS) {
+                values = most > 0 && list.are_coarse(logit_of);
+                if (!values) break;
+                deviations = MOST_DEVIATIONS;
+            }
         }
-        for (int s = 0; s < 2 && values; s++)
-            values = spans[s].is_empty() || tokens.has_values_apart(spans[s]);
+        for (const auto &span : spans) values &= span.is_unused() || tokens.has_values_apart(span);
         for (int s = 0; s < 2; s++) {
             ends[s][0] = spans[s].high;
             ends[s][1] = spans[s].low;
@@ -252,7 +254,7 @@ __global__ void __launch_bounds__(PASS_THREADS,
               own = blockIdx.x / size;
     if (in_teams && own >= (int)count) return;
     block_team<Real> team((team_memory<Real> *)lists.teams + own, size, blockIdx.x % size);
-    if (size > 1) room = min(room, (int)ONS_TEAM_HELD);
+    if (size > 1) room = min(room, (int)ONS_TEAM_HELD); /* the blocks send the held tokens */
     for (int64_t row = in_teams ? rows[own] : blockIdx.x; row < args.rows;
          row += in_teams ? args.rows : gridDim.x) {
         if (in_teams || lists.goes_on[row]) finish_row(args, sample, team, row, lists, room);
@@ -283,9 +285,12 @@ ons_status launch_sample_team(const launch_request &request, const ons_sample &s
             const int multiprocessors = gpu.multiprocessors;
             const bool alone = plan->rows <= multiprocessors;
             constexpr int A_TOKEN = sizeof(held_token<Real>);
-            /* A quarter is left to the kernel before this one, so that a block can start early. */
+            /* A block alone on a multiprocessor takes three quarters of the shared memory. The
+             * kernel before this one keeps a quarter, so the block can start before that kernel
+             * ends. */
             const int for_block = alone ? gpu.shared_bytes / 4 * 3 : gpu.shared_bytes / 2,
-                      room = max(for_block - BESIDES_HELD<Real>, 0) / A_TOKEN;
+                      fitting = max(for_block - BESIDES_HELD<Real>, 0) / A_TOKEN,
+                      room = alone ? fitting : min(fitting, (int)ONS_TEAM_HELD);
             shape.shared_bytes = room * A_TOKEN;
             const int fit = blocks_that_fit(request.problem->gpu, shape, (const void *)kernel);
             const int64_t grid = (alone ? 1 : min(max(fit, 1), 2)) * (int64_t)multiprocessors;

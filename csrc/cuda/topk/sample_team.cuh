@@ -39,12 +39,11 @@ struct team_message {
     }
 };
 
-/* A token that a team holds. Or a value that it holds: then `place` is the number of tokens with
- * this logit. */
+/* A token that a team holds, or a value. */
 template <typename Real>
 struct alignas(2 * sizeof(Real)) held_token {
-    Real x; /* its logit */
-    uint32_t place;
+    Real x; /* the logit */
+    uint32_t place_or_count;
 };
 
 /* Memory that the blocks of a team share. At first the sums, the number of held tokens and
