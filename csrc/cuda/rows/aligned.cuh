@@ -43,14 +43,13 @@ class aligned_row {
             for (int k = 0; k < K; k++) tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
             return tile;
         }
-        const auto none = pack<X, V>::none_in_registers(tile.format);
 #pragma unroll
         for (int k = 0; k < K; k++) {
             const int count = left - place<STRIDE, V>(k * V);
             if (count >= V)
                 tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
             else if (!TAIL || count <= 0)
-                tile.raw[k] = none;
+                tile.raw[k].cut(0, tile.format);
         }
         const int end = last_place<K, STRIDE, V>(left);
         if (TAIL && end < left && end + V > left) {

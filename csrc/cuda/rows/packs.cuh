@@ -43,19 +43,6 @@ struct alignas(sizeof(T) * V) pack {
         }
     }
 
-    /* A pack of -inf. For 16-bit elements the compiler would compute it again for each chunk, if it
-     * did not have to keep it in registers. */
-    __device__ static pack none_in_registers(const element_format<T> &format) {
-        pack none;
-        none.cut(0, format);
-        if constexpr (sizeof(T) == 2) {
-            asm volatile("" : "+r"(none.word[0]));
-#pragma unroll
-            for (int w = 1; w < WORDS; w++) none.word[w] = none.word[0];
-        }
-        return none;
-    }
-
     /* Sets each element whose byte is 0 to -inf. */
     __device__ void exclude(unsigned bytes, const element_format<T> &format) {
         /* sets the highest bit of each byte that is not 0; prmt spreads this bit */
