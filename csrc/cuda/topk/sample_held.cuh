@@ -195,8 +195,8 @@ class held_row : public team_row<Row> {
     }
 
     /* After add_up_held(): finds the token with which the mass reaches `wanted` among the held
-     * tokens of a span. Returns false if it does not find it there. If needs_place is
-     * false, only the mass up to the token is right. */
+     * tokens of a span. Returns false if it does not find it there. If needs_place is false,
+     * only the mass up to the token is right. */
     __device__ __noinline__ bool reach_held(const Span (&spans)[2], int which, mass_type wanted,
                                             bool needs_place, Place *found_at) const {
         const sums_of_ranges &sums = ranges_of_block(0).of_spans;

@@ -2,19 +2,19 @@
  * not end in their lists. A team of blocks takes such a row. The fewer these rows are, the more
  * blocks a team has.
  *
- * A sample of the row tells between which logits a filter ends, and between which the drawn token
- * lies. Then the team reads the row once. It holds the tokens between these logits, and sums up the
- * tokens before them. So it finds the exact tokens among those that it holds. It counts many equal
- * tokens by their places. If it has no room for the tokens, and the logits have so few bits that
- * few values occur, the team holds each value and the number of its tokens. Then it reads the row
- * again to find the place of one token.
+ * sample_held.cuh: a sample of the row tells between which logits a filter ends, and between which
+ * the drawn token lies. Then the team reads the row once. It holds the tokens between these logits,
+ * and sums up the tokens before them. So it finds the exact tokens among those that it holds. It
+ * counts many equal tokens by their places. If it has no room for the tokens, and the logits have
+ * so few bits that few values occur, the team holds each value and the number of its tokens. Then
+ * it reads the row again to find the place of one token.
  *
- * If the held tokens do not have the wanted token, or if top_k cuts the row, the team adds up the
- * tokens in 1024 ranges of logits below m: their masses and their number. So it knows in which
- * range a filter ends, or the drawn token lies. It lists the tokens of this range, and finds the
- * token in the list. If a list has no room for them, the team first adds them up in ranges of keys.
- * This reads N once for the ranges, once for the end of each filter but min_p, and once for the
- * draw.
+ * sample_row.cuh: if the held tokens do not have the wanted token, or if top_k cuts the row, the
+ * team adds up the tokens in 1024 ranges of logits below m: their masses and their number. So it
+ * knows in which range a filter ends, or the drawn token lies. It lists the tokens of this range,
+ * and finds the token in the list. If a list has no room for them, the team first adds them up in
+ * ranges of keys. This reads N once for the ranges, once for the end of each filter but min_p, and
+ * once for the draw.
  *
  * All amounts are integers, so no result depends on the sample or on the number of blocks. */
 #include "sample_held.cuh"
