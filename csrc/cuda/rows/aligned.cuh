@@ -43,14 +43,14 @@ class aligned_row {
             for (int k = 0; k < K; k++) tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
             return tile;
         }
+        pack<X, V> none;
+        none.cut(0, tile.format);
+        if constexpr (sizeof(X) == 2) /* else it would be computed again for each chunk */
+            asm volatile("" : "+r"(none.word[0]), "+r"(none.word[1]));
 #pragma unroll
-        for (int k = 0; k < K; k++) {
-            const int count = left - place<STRIDE, V>(k * V);
-            if (count >= V)
-                tile.raw[k] = ((const pack<X, V> *)from)[k * STRIDE];
-            else if (!TAIL || count <= 0)
-                tile.raw[k].cut(0, tile.format);
-        }
+        for (int k = 0; k < K; k++)
+            tile.raw[k] =
+                left >= place<STRIDE, V>(k * V) + V ? ((const pack<X, V> *)from)[k * STRIDE] : none;
         const int end = last_place<K, STRIDE, V>(left);
         if (TAIL && end < left && end + V > left) {
             pack<X, V> last = edge(from + end, 0, left - end);

@@ -117,14 +117,14 @@ ons_status with_topk_rows(const launch_request &request, int room, Body body) {
 }
 
 /* The same for kernels that take a row, or a part of a row, by a block. There rows without gaps
- * that have a mask or a scale have Rows of their own. With BOTH, aligned 16-bit rows among them
- * have others. */
+ * that have a mask or a scale have Rows of their own. With BOTH, aligned rows among them have
+ * others. */
 template <bool BOTH = false, typename Body>
 ons_status with_topk_rows_of_blocks(const launch_request &request, int room, Body body) {
     auto masked = [&](auto type) -> ons_status {
         using Aligned = masked_rows<decltype(type), alignment::ALL>;
         using Others = masked_rows<decltype(type)>;
-        if constexpr (BOTH && sizeof(type) == 2)
+        if constexpr (BOTH)
             if (fits_aligned_rows<decltype(type)>(request.plan))
                 return with_topk_arguments<Aligned>(request, as_it_is(request), room, body);
         return with_topk_arguments<Others>(request, as_it_is(request), room, body);
