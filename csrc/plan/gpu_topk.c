@@ -38,15 +38,16 @@ static bool has_masked_family(const ons_plan *plan) {
 /* An entry takes 8 bytes, or 16 for float64, as a pair does. */
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
-/* A launch has few rows if it has at most this many rows for each multiprocessor. */
-enum { ROWS_A_MULTIPROCESSOR = 64 };
+/* A launch has few rows if it has at most this many rows for each multiprocessor. A row of
+ * topk/route.cu takes longer, so it has a limit of its own. */
+enum { ROWS_A_MULTIPROCESSOR = 64, ROUTED_ROWS_A_MULTIPROCESSOR = 16 };
 
 typedef struct {
-    topk_sorted_rows rows;
+    topk_rows rows;
     int lanes, chunks, kept;
 } sorted_shape;
 
-static bool is_for(topk_sorted_rows rows, const gpu_row *row, const ons_plan *plan) {
+static bool is_for(topk_rows rows, const gpu_row *row, const ons_plan *plan) {
     const bool few = plan->rows <= (int64_t)ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
     switch (rows) {
     case TOPK_FEW_ROWS: return few;
@@ -193,6 +194,28 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
     return plan->N > plan->longest_row ? ONS_E_ROW_TOO_LONG : ONS_OK;
 }
 
+/* Takes the first shape of topk/route.cu that holds the row. Returns false if there is none. */
+static bool take_route_shape(const gpu_row *row, int64_t groups, ons_plan *plan) {
+    static const struct {
+        topk_rows rows;
+        int lanes, chunks;
+    } shapes[] = {
+#define ONS_ROUTE_SHAPE(rows, lanes, chunks) {TOPK_##rows##_ROWS, lanes, chunks},
+#include "../cuda/kernels.def"
+#undef ONS_ROUTE_SHAPE
+    };
+    const bool many =
+        row->contiguous && plan->compute == ONS_FLOAT32 &&
+        plan->rows > (int64_t)ROUTED_ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (shapes[i].rows == TOPK_MANY_ROWS && !many) continue;
+        plan->lanes = shapes[i].lanes;
+        plan->elements_a_thread = shapes[i].chunks * row->chunk;
+        if (groups <= plan->lanes && row->chunks <= shapes[i].lanes * shapes[i].chunks) return true;
+    }
+    return false;
+}
+
 /* The shape of a router. The block's workspace has a list, and the keys of a row and of its
  * groups. */
 static ons_status shape_route(const gpu_row *row, const ons_problem *problem, ons_plan *plan) {
@@ -207,18 +230,17 @@ static ons_status shape_route(const gpu_row *row, const ons_problem *problem, on
         return shape_warp(row, plan->k, plan) ? ONS_OK : ONS_E_ROW_TOO_LONG;
     }
     if (plan->N <= ROUTE_EXPERTS && groups <= WARP) {
-        const int64_t chunks = power_of_two_from(ceil_div(row->chunks, WARP));
         plan->method = ONS_METHOD_fused_warp;
         plan->reason = "the row fits the registers of a warp: one read, no barrier";
         plan->family = ONS_FAMILY_route_in_warp;
-        plan->lanes = WARP;
-        plan->elements_a_thread = (int)max_of(chunks, key_bytes / 4) * row->chunk;
-        plan->tile = (int64_t)WARP * plan->elements_a_thread;
-        plan->threads = ons_threads_of_warps(row, plan->rows * WARP, WARP_ROW_THREADS);
+        if (!take_route_shape(row, groups, plan)) return ONS_E_ROW_TOO_LONG;
+        plan->tile = (int64_t)plan->lanes * plan->elements_a_thread;
+        plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
         const int64_t row_bytes = route_row_bytes(plan->tile, groups, plan->k, key_bytes);
-        while (plan->threads > WARP && plan->threads / WARP * row_bytes > row->gpu->shared_bytes)
+        while (plan->threads > WARP &&
+               plan->threads / plan->lanes * row_bytes > row->gpu->shared_bytes)
             plan->threads /= 2;
-        plan->width = plan->threads / WARP;
+        plan->width = plan->threads / plan->lanes;
         return ONS_OK;
     }
     plan->method = ONS_METHOD_online;

@@ -57,36 +57,54 @@ def test_layouts_and_types_of_indices() -> None:
     check_on_gpu(wide[::3, 3:].cpu().numpy(), 9, {}, wide[::3, 3:])
 
 
+def assert_same_bits(one: Any, other: Any) -> None:
+    assert torch.equal(one.weights.view(torch.int32), other.weights.view(torch.int32))
+    assert torch.equal(one.indices, other.indices)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("N", "k"), [(64, 8), (128, 3), (256, 8), (256, 20)])
+@pytest.mark.parametrize(
+    ("N", "k"), [(64, 8), (128, 3), (256, 8), (256, 20), (256, 33), (384, 8), (384, 17), (480, 24)]
+)
 def test_a_row_has_the_same_bits_in_any_batch(dtype: Any, N: int, k: int) -> None:
     x, bias = torch.randn(70000, N, device="cuda").to(dtype), torch.randn(N, device="cuda")
+    x[101], x[102, 5], x[103], x[104, : N - 2] = 0, torch.nan, -torch.inf, -torch.inf
+    x[105, 7], x[106] = -torch.tensor(torch.nan), -x[106].abs()  # a NaN with a sign
+    x[106, :9] = -0.0
+    x[110:130], bias[::2] = x[110:130].round(), bias[::2].round()  # ties
     terms: list[dict[str, Any]] = [
         {},
         {"renormalize": False},
         {"score": "sigmoid"},
         {"score": "sqrtsoftplus"},
+        {"score": "none", "renormalize": False},
+        {"score": "none", "bias": bias},
     ]
     terms += [{"score": "sigmoid", "bias": bias, "groups": 8, "top_groups": 4}, {"bias": bias}]
+    terms += [{"groups": 4, "top_groups": 3}, {"bias": bias, "groups": 32, "top_groups": 17}]
     for some in terms:
-        weights, indices = ons.route(x, k, **some)
+        found = ons.route(x, k, **some)
         for rows in (1, 3, 64, 4096):
-            one = ons.route(x[100 : 100 + rows], k, **some)
-            assert torch.equal(one.weights, weights[100 : 100 + rows])
-            assert torch.equal(one.indices, indices[100 : 100 + rows])
-        if "bias" not in some:  # rows with gaps have a kernel of their own
-            apart = torch.empty(300, N, 2, device="cuda", dtype=dtype)[..., 0].copy_(x[:300])
-            one = ons.route(apart, k, **some)
-            assert torch.equal(one.weights, weights[:300]) and torch.equal(one.indices, indices[:300])
+            at = slice(100, 100 + rows)
+            assert_same_bits(ons.route(x[at], k, **some), type(found)(*(a[at] for a in found)))
+        # rows with gaps have a kernel of their own
+        apart = torch.empty(300, N, 2, device="cuda", dtype=dtype)[..., 0].copy_(x[:300])
+        assert_same_bits(ons.route(apart, k, **some), type(found)(*(a[:300] for a in found)))
 
 
-@pytest.mark.parametrize("N", [7, 64, 250, 256, 1000])
-def test_a_bias_may_begin_anywhere(N: int) -> None:
-    x, biases = torch.randn(300, N, device="cuda"), torch.randn(N + 3, device="cuda")
-    for begin in range(4):
-        bias = biases[begin : begin + N]
-        found, right = (ons.route(x, 5, bias=each) for each in (bias, bias.clone()))
-        assert torch.equal(found.weights, right.weights) and torch.equal(found.indices, right.indices)
+@pytest.mark.parametrize("N", [7, 64, 65, 129, 250, 256, 383, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_and_a_bias_may_begin_anywhere(dtype: Any, N: int) -> None:
+    biases = torch.randn(N + 3, device="cuda")
+    for rows in (300, 2500):  # few and many
+        x = torch.randn(rows, N + 3, device="cuda").to(dtype)
+        for begin in range(4):
+            some, bias = x[:, begin : begin + N], biases[begin : begin + N]
+            found, right = (ons.route(y, 5, bias=b) for y, b in ((some, bias), (some.clone(), bias.clone())))
+            assert_same_bits(found, right)
+            check_route(
+                some[:9].float().cpu().numpy(), 5, on_host(a[:9] for a in found), bias=on_host([bias])[0]
+            )
 
 
 def test_many_groups() -> None:

@@ -54,8 +54,14 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
                                       side_by_side,
                                       side_by_side && is_aligned(values) && is_aligned(indices),
                                       ons_route(),
+                                      true,
+                                      false,
                                       sampler_end()};
-    if (arguments.routes) arguments.route = *problem->route;
+    if (arguments.routes) {
+        arguments.route = *problem->route;
+        arguments.needs_pair = ons_route_needs_pair(problem->route);
+        arguments.softmax_of_k = ons_route_is_softmax_of_k(problem->route);
+    }
     if (request.sampler) arguments.sampler = *request.sampler;
     return body(rows_of<Rows>{rows}, arguments);
 }

@@ -37,10 +37,9 @@ struct topk_arguments : Rows::arguments {
     bool side_by_side; /* the results of each row */
     bool at_once;      /* so that 16 bytes of them may be written at once */
     ons_route route;
+    bool needs_pair;   /* whether (m, d) of the whole row is needed */
+    bool softmax_of_k; /* ons_route_is_softmax_of_k() */
     sampler_end sampler;
-
-    /* Whether (m, d) of the whole row is needed. */
-    __device__ bool needs_pair() const { return !routes || ons_route_needs_pair(&route); }
 };
 
 template <typename Rows>
@@ -209,14 +208,17 @@ __device__ inline X over_row(X mine, Merge merge) {
 }
 template <int LANES, typename X>
 __device__ inline X added_up(X mine) {
-    if constexpr (LANES == WARP && std::is_same_v<X, int>)
-        return count_over_lanes<WARP>(mine);
+    if constexpr (LANES > 0 && std::is_same_v<X, int>)
+        return count_over_lanes<LANES>(mine);
     else
         return over_row<LANES>(mine, [](X a, X b) { return a + b; });
 }
 template <int LANES, typename Real>
 __device__ inline Real largest_in_row(Real mine) {
-    return over_row<LANES>(mine, [](Real a, Real b) { return larger(a, b); });
+    if constexpr (LANES > 0)
+        return max_over_lanes<LANES>(mine);
+    else
+        return over_row<0>(mine, [](Real a, Real b) { return larger(a, b); });
 }
 
 /* Adds up the weights of a row's experts. The lanes of a warp add up floats in fixed point,
@@ -245,7 +247,7 @@ class sum_of_weights {
         if constexpr (IS_FIXED) {
             const int2 own = fixed.carried().digits();
             const fixed_sum whole(added_up<LANES>(own.x), added_up<LANES>(own.y));
-            return isfinite(m) ? whole.value() * power(2 * 127 - unit_exponent) : m;
+            return isfinite(m) ? whole.carried().value() * power(2 * 127 - unit_exponent) : m;
         } else {
             return (Real)added_up<LANES>(sum);
         }
@@ -260,17 +262,6 @@ class sum_of_weights {
     fixed_sum fixed = {0, 0};
 };
 
-/* The largest logit of a row's experts. With `in_order` it is the first one. */
-template <int LANES, typename Get>
-__device__ inline auto largest_of(uint32_t k, bool in_order, Get get) {
-    using Real = decltype(get(0).x);
-    if (in_order) return k > 0 ? get(0).x : (Real)0;
-    const uint32_t together = LANES == 0 ? blockDim.x : LANES;
-    Real m = -arithmetic<Real>::infinity();
-    for (uint32_t j = threadIdx.x % together; j < k; j += together) m = larger(m, get(j).x);
-    return largest_in_row<LANES>(m);
-}
-
 /* n neighbouring results, written at once. */
 template <typename X, int n>
 struct alignas(n * sizeof(X) < 16 ? n * sizeof(X) : 16) results_at_once {
@@ -278,42 +269,56 @@ struct alignas(n * sizeof(X) < 16 ? n * sizeof(X) : 16) results_at_once {
 };
 
 /* Writes the weights and indices of a row's k experts. get(j) returns a chosen_expert for each j
- * below k; with `in_order` its order is j. m is the largest of their logits, or nearly so. Whole
- * warps must call it, each row with LANES lanes, or with a block (0). A row with k = 0 gets
- * nothing. */
-template <int LANES, bool OF_K, bool PLAIN, typename Rows, typename Real, typename Get>
+ * below k, in their order. k is at most MOST, if MOST is not 0. Whole warps must call it, each row
+ * with LANES lanes, or with a block (0). A row that does not exist gets nothing, but get() is
+ * called for it too. */
+template <int LANES, bool OF_K, bool PLAIN, int MOST, typename Rows, typename Real, typename Get>
 __device__ __forceinline__ void write_weights(const topk_arguments<Rows> &args, int64_t row,
-                                              uint32_t k, const state<Real> &total, Real m,
-                                              bool in_order, Get get) {
+                                              bool exists, const state<Real> &total, Get get) {
     constexpr int HELD = LANES == 0 || LANES >= 8 ? 1 : 8 / LANES; /* experts of a thread */
-    const uint32_t together = LANES == 0 ? blockDim.x : LANES, own = threadIdx.x % together;
+    const uint32_t k = (uint32_t)args.k, together = LANES == 0 ? blockDim.x : LANES,
+                   own = threadIdx.x % together;
     /* if possible, a thread's experts are neighbours in the order */
-    const bool at_once = HELD > 1 && args.at_once && k == HELD * LANES && in_order;
+    const bool at_once = HELD > 1 && args.at_once && k == HELD * LANES;
     const uint32_t first = at_once ? own * HELD : own, step = at_once ? 1 : together;
+    /* Calls body(j) for the experts that no thread holds. */
+    auto for_others = [&](auto body) {
+        if constexpr (MOST == 0 || MOST > HELD * LANES)
+#pragma unroll 1
+            for (uint32_t j = own + HELD * together; j < k; j += together) body(j);
+    };
+    chosen_expert<Real> held[HELD];
+#pragma unroll
+    for (int i = 0; i < HELD; i++) held[i] = get(min(first + i * step, k - 1));
+    Real m = 0; /* the largest of their logits */
+    if constexpr (OF_K && PLAIN && LANES > 0) {
+        m = __shfl_sync(~0u, held[0].x, 0, LANES);
+    } else if constexpr (OF_K) {
+        m = -arithmetic<Real>::infinity();
+#pragma unroll
+        for (int i = 0; i < HELD; i++) m = larger(m, held[i].x);
+        for_others([&](uint32_t j) { m = larger(m, get(j).x); });
+        m = largest_in_row<LANES>(m);
+    }
     const weights_of_row<Real, OF_K, PLAIN> weigh(args.route, total, m);
     const bool renormalizes = OF_K || args.route.renormalize;
-    chosen_expert<Real> held[HELD];
     Real weight[HELD], sum = 0, largest = 0;
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
-        weight[i] = 0;
-        if (first + i * step < k) {
-            held[i] = get(first + i * step);
-            weight[i] = weigh(held[i]);
-        }
+        weight[i] = weigh(held[i]);
+        if (first + i * step >= k) weight[i] = 0;
         largest = larger(largest, weight[i]);
     }
     if (renormalizes) {
-#pragma unroll 1
-        for (uint32_t j = own + HELD * together; j < k && !OF_K; j += together)
-            largest = larger(largest, weigh(get(j)));
+        if constexpr (!OF_K)
+            for_others([&](uint32_t j) { largest = larger(largest, weigh(get(j))); });
         sum_of_weights<LANES, OF_K, Real> parts(largest);
 #pragma unroll
         for (int i = 0; i < HELD; i++) parts.add(weight[i]);
-#pragma unroll 1
-        for (uint32_t j = own + HELD * together; j < k; j += together) parts.add(weigh(get(j)));
+        for_others([&](uint32_t j) { parts.add(weigh(get(j))); });
         sum = parts.over_row();
     }
+    if (!exists) return;
     auto final_weight = [&](const chosen_expert<Real> &one, Real before) {
         const Real after = renormalizes ? weigh.share(before, sum) : before;
         return PLAIN || one.is_allowed ? after * (Real)args.route.scale : 0;
@@ -336,39 +341,35 @@ __device__ __forceinline__ void write_weights(const topk_arguments<Rows> &args, 
             ((results_at_once<int32_t, HELD> *)indices)[own] = narrow;
         return;
     }
-    auto write = [&](const chosen_expert<Real> &one, Real before) {
+    auto write = [&](uint32_t order, const chosen_expert<Real> &one, Real before) {
         const Real value = final_weight(one, before);
         if (args.side_by_side) {
-            ((Real *)values)[one.order] = value;
+            ((Real *)values)[order] = value;
             if (args.indices.dtype == ONS_INT64)
-                ((int64_t *)indices)[one.order] = one.place;
+                ((int64_t *)indices)[order] = one.place;
             else
-                ((int32_t *)indices)[one.order] = (int32_t)one.place;
+                ((int32_t *)indices)[order] = (int32_t)one.place;
         } else {
-            write_result(args, values, indices, one.order, value, one.place);
+            write_result(args, values, indices, order, value, one.place);
         }
     };
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-        if (first + i * step < k) write(held[i], weight[i]);
-#pragma unroll 1
-    for (uint32_t j = own + HELD * together; j < k; j += together) {
+        if (first + i * step < k) write(first + i * step, held[i], weight[i]);
+    for_others([&](uint32_t j) {
         const chosen_expert<Real> one = get(j);
-        write(one, weigh(one));
-    }
+        write(j, one, weigh(one));
+    });
 }
 
 /* write_weights() for the weights that the router wants. */
-template <int LANES, bool PLAIN, typename Rows, typename Real, typename Get>
+template <int LANES, bool PLAIN, int MOST = 0, typename Rows, typename Real, typename Get>
 __device__ __forceinline__ void write_route(const topk_arguments<Rows> &args, int64_t row,
-                                            uint32_t k, const state<Real> &total, bool in_order,
-                                            Get get) {
-    if (ons_route_is_softmax_of_k(&args.route))
-        write_weights<LANES, true, PLAIN>(
-            args, row, k, total, largest_of<LANES>(k, in_order && (PLAIN || !args.route.bias), get),
-            in_order, get);
+                                            bool exists, const state<Real> &total, Get get) {
+    if (args.softmax_of_k)
+        write_weights<LANES, true, PLAIN, MOST>(args, row, exists, total, get);
     else
-        write_weights<LANES, false, PLAIN>(args, row, k, total, (Real)0, in_order, get);
+        write_weights<LANES, false, PLAIN, MOST>(args, row, exists, total, get);
 }
 
 /* ------- Results of softmax_topk ------- */
@@ -428,7 +429,7 @@ class topk_of_row {
 #pragma unroll 1
         for (uint32_t i = threadIdx.x % LANES; i < k; i += LANES) {
             const chosen_expert<Real> one = get(i);
-            put(one.order, one.x, one.place);
+            put(i, one.x, one.place);
         }
     }
 

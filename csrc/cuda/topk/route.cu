@@ -1,10 +1,12 @@
 /* topk/route.cu - a router with a bias, groups or a mask, for rows of up to 1024 experts and 32
- * groups. A warp holds the keys of a row in registers. It finds a lower bound of the k-th key from
- * the largest key of each lane, or by counting. It lists the keys that reach the bound in shared
- * memory, puts them in order, and turns them into weights.
+ * groups. A warp holds the keys of a row in registers. If there are many short rows, it holds two
+ * rows. It finds a lower bound of the k-th key from the largest keys of the lanes, or by counting.
+ * It lists the keys that reach the bound in shared memory, puts them in order, and turns them into
+ * weights.
  *
  * Moves 1 read of N. Stops at 8 chunks a lane; in float64 at 16 chunks. */
 #include "route.cuh"
+#include "tops.cuh"
 
 /* The groups of a row, each for 2^log_lanes neighbouring lanes. With in_lanes these lanes hold the
  * keys of the group. Otherwise they read the keys in `steps` steps. */
@@ -18,8 +20,9 @@ struct groups_of_row {
           in_group((uint32_t)(plan->N / route.groups)),
           log_lanes(0) {
         const uint32_t chunks = in_group / V;
-        in_lanes = in_group % V == 0 && chunks <= WARP && (chunks & (chunks - 1)) == 0;
-        const uint32_t most = in_lanes ? chunks : WARP / groups;
+        const uint32_t lanes = (uint32_t)plan->lanes;
+        in_lanes = in_group % V == 0 && chunks <= lanes && (chunks & (chunks - 1)) == 0;
+        const uint32_t most = in_lanes ? chunks : lanes / groups;
         while (2u << log_lanes <= most && in_group % (2u << log_lanes) == 0) log_lanes++;
         steps = in_group >> log_lanes;
         inverse = ((1u << 20) + in_group - 1) / in_group;
@@ -29,18 +32,18 @@ struct groups_of_row {
     __device__ bool has_some_closed() const { return top < groups; }
 };
 
-/* The keys of a lane. In a mask, one bit stands for each key. */
-template <typename Rows, int K>
+/* The keys of a lane. LANES lanes share a row. In a mask, one bit stands for each key. */
+template <typename Rows, int LANES, int K>
 struct keys_of_lane {
     using Real = typename Rows::Real;
     using Key = key_type<Real>;
     static constexpr int V = Rows::V, n = K * V;
-    static_assert(n <= 32);
+    static_assert(n <= ROUTE_LANE_ELEMENTS);
 
     Key key[n];
 
     __device__ static uint32_t place_of(int e) {
-        return threadIdx.x % WARP * V + place<WARP, V>(e);
+        return threadIdx.x % LANES * V + place<LANES, V>(e);
     }
     __device__ unsigned from(Key least) const {
         unsigned bits = 0;
@@ -50,23 +53,33 @@ struct keys_of_lane {
         return bits;
     }
     __device__ static uint32_t count(unsigned bits) {
-        return (uint32_t)count_over_lanes<WARP>(__popc(bits));
+        return (uint32_t)count_over_lanes<LANES>(__popc(bits));
     }
-    __device__ Key largest() const {
-        Key most = key[0];
+    /* The largest key of a part. A part has every PARTS-th chunk of the lane. If the lane has one
+     * chunk, it has every PARTS-th key. */
+    template <int PARTS>
+    __device__ Key largest_of_part(int part) const {
+        Key most = NO_EXPERT;
 #pragma unroll
-        for (int e = 1; e < n; e++) most = max(most, key[e]);
+        for (int e = 0; e < n; e++)
+            if ((K > 1 ? e / V : e) % PARTS == part) most = max(most, key[e]);
         return most;
     }
 
-    /* A bound that at least k keys reach. Of the different numbers among the lanes' largest keys it
-     * is the k-th largest, or EXCLUDED if there are fewer than k. */
+    /* A bound that at least k keys reach. k is at most 2 * LANES. If a whole warp has the row and k
+     * is small, each lane gives its largest key, and the bound is the k-th largest of the different
+     * keys. Otherwise each lane gives two keys, and the bound is the k-th largest of them. */
     __device__ Key bound_of_tops(uint32_t k) const {
-        Key top = largest(), bound = EXCLUDED;
-#pragma unroll 1
-        for (uint32_t i = 0; i < k; i++) {
-            bound = largest_of_warp(top);
-            if (top == bound) top = NO_EXPERT;
+        Key bound = EXCLUDED;
+        if (LANES == WARP && k <= WARP / 2) {
+            Key top = largest_of_part<1>(0);
+#pragma unroll 4
+            for (uint32_t i = 0; i < k; i++) {
+                bound = largest_of_warp(top);
+                if (top == bound) top = NO_EXPERT;
+            }
+        } else {
+            bound = kth_over_lanes<LANES>(largest_of_part<2>(0), largest_of_part<2>(1), (int)k);
         }
         return max(bound, (Key)EXCLUDED);
     }
@@ -79,11 +92,11 @@ struct keys_of_lane {
 #pragma unroll 1
         for (int k = 0; k < K; k++) {
             const unsigned of_chunk = bits & ((1u << V) - 1) << (k * V);
-            const uint32_t upto = sum_up_to_lane<WARP>(__popc(of_chunk), threadIdx.x % WARP);
+            const uint32_t upto = sum_up_to_lane<LANES>(__popc(of_chunk), threadIdx.x % LANES);
             uint32_t at = before + upto - __popc(of_chunk);
             for (unsigned left = of_chunk; left; left &= left - 1)
                 if (at++ < wanted) kept |= left & (0 - left);
-            before += __shfl_sync(~0u, upto, WARP - 1);
+            before += __shfl_sync(~0u, upto, LANES - 1, LANES);
         }
         return kept;
     }
@@ -99,35 +112,38 @@ struct keys_of_lane {
     }
 };
 
-/* Merges the two largest keys of 2^n neighbouring lanes. */
-template <typename Key>
-__device__ __forceinline__ void merge_lanes(two_largest<Key> &best, uint32_t n) {
+/* Merges best[c] of 2^n neighbouring lanes, for each c. */
+template <typename Key, int count>
+__device__ __forceinline__ void merge_lanes(two_largest<Key> (&best)[count], uint32_t n) {
 #pragma unroll 1
     for (uint32_t i = 1; i >> n == 0; i *= 2)
-        best.merge({__shfl_xor_sync(~0u, best.first, i), __shfl_xor_sync(~0u, best.second, i)});
+#pragma unroll
+        for (int c = 0; c < count; c++)
+            best[c].merge(best[c].of_lane([&](Key key) { return __shfl_xor_sync(~0u, key, i); }));
 }
 
 /* The value of group number `lane`, or NO_EXPERT. `room` has space for the keys of a row. */
-template <typename Rows, int K>
-__device__ __forceinline__ auto value_of_group(const keys_of_lane<Rows, K> &keys,
+template <typename Rows, int LANES, int K>
+__device__ __forceinline__ auto value_of_group(const keys_of_lane<Rows, LANES, K> &keys,
                                                const topk_arguments<Rows> &args,
                                                const groups_of_row &shape, void *room) {
-    using Keys = keys_of_lane<Rows, K>;
+    using Keys = keys_of_lane<Rows, LANES, K>;
     using Key = typename Keys::Key;
     constexpr int V = Keys::V;
-    const uint32_t lane = threadIdx.x % WARP, log_lanes = shape.log_lanes;
-    Key value = NO_EXPERT;
+    const uint32_t lane = threadIdx.x % LANES, log_lanes = shape.log_lanes;
+    two_largest<Key> of_group; /* of group number `lane` */
     if (shape.in_lanes) {
-        const uint32_t a_chunk = WARP >> log_lanes; /* groups whose chunks have the same number */
+        const uint32_t a_chunk = LANES >> log_lanes; /* groups whose chunks have the same number */
+        two_largest<Key> best[K];
+#pragma unroll
+        for (int e = 0; e < Keys::n; e++) best[e / V].add(keys.key[e]);
+        merge_lanes(best, log_lanes);
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            two_largest<Key> best;
-#pragma unroll
-            for (int i = 0; i < V; i++) best.add(keys.key[k * V + i]);
-            merge_lanes(best, log_lanes);
             const uint32_t group = lane - k * a_chunk;
-            const Key own = __shfl_sync(~0u, best.counts(args.route), group << log_lanes);
-            if (group < a_chunk) value = own;
+            const two_largest<Key> own = best[k].of_lane(
+                [&](Key key) { return __shfl_sync(~0u, key, group << log_lanes, LANES); });
+            if (group < a_chunk) of_group = own;
         }
     } else {
         Key *const all = (Key *)room;
@@ -137,37 +153,38 @@ __device__ __forceinline__ auto value_of_group(const keys_of_lane<Rows, K> &keys
         /* Lanes begin at different steps, so they read different banks. */
         const uint32_t group = lane >> log_lanes;
         const Key *const own = all + group * shape.in_group + (lane & ((1u << log_lanes) - 1));
-        two_largest<Key> best;
+        two_largest<Key> best[1];
 #pragma unroll 4
         for (uint32_t i = 0, at = group < shape.steps ? group : 0; i < shape.steps; i++) {
-            if (group < shape.groups) best.add(own[at << log_lanes]);
+            if (group < shape.groups) best[0].add(own[at << log_lanes]);
             at = at + 1 == shape.steps ? 0 : at + 1;
         }
         merge_lanes(best, log_lanes);
-        value = __shfl_sync(~0u, best.counts(args.route), lane << log_lanes);
+        of_group = best[0].of_lane(
+            [&](Key key) { return __shfl_sync(~0u, key, lane << log_lanes, LANES); });
         __syncwarp();
     }
+    const Key value = of_group.counts(args.route);
     return lane < shape.groups ? max(value, (Key)EXCLUDED) : (Key)NO_EXPERT;
 }
 
 /* Sets the keys of closed groups to NO_EXPERT. */
-template <typename Rows, int K>
-__device__ __forceinline__ void close_groups(keys_of_lane<Rows, K> &keys,
+template <typename Rows, int LANES, int K>
+__device__ __forceinline__ void close_groups(keys_of_lane<Rows, LANES, K> &keys,
                                              const topk_arguments<Rows> &args,
                                              const groups_of_row &shape, void *room) {
-    using Keys = keys_of_lane<Rows, K>;
+    using Keys = keys_of_lane<Rows, LANES, K>;
     using Key = typename Keys::Key;
     constexpr int V = Keys::V;
-    const uint32_t lane = threadIdx.x % WARP;
-    Key value = value_of_group(keys, args, shape, room);
-    unsigned open = 0;
-#pragma unroll 1
-    for (uint32_t i = 0; i < shape.top; i++) {
-        const Key most = largest_of_warp(value);
-        const unsigned first = __ffs((int)__ballot_sync(~0u, value == most)) - 1;
-        open |= 1u << first;
-        if (lane == first) value = NO_EXPERT;
+    const uint32_t lane = threadIdx.x % LANES;
+    const Key value = value_of_group(keys, args, shape, room);
+    uint32_t before = 0; /* groups that are before group number `lane` */
+#pragma unroll 4
+    for (uint32_t i = 0; i < shape.groups; i++) {
+        const Key other = __shfl_sync(~0u, value, i, LANES);
+        before += other > value || (other == value && i < lane);
     }
+    const unsigned open = __ballot_sync(~0u, before < shape.top) >> (threadIdx.x % WARP - lane);
     auto keep_open = [&](auto together) {
         constexpr int STEP = decltype(together)::value;
 #pragma unroll
@@ -184,38 +201,48 @@ __device__ __forceinline__ void close_groups(keys_of_lane<Rows, K> &keys,
         keep_open(std::integral_constant<int, 1>());
 }
 
-constexpr uint32_t LARGEST_K_BY_TOPS = 16;
+/* Number of blocks that fit a multiprocessor if a lane has n keys. Without it, the compiler takes
+ * more registers, and fewer blocks fit. sm_75 has room for 1024 threads. */
+#if __CUDA_ARCH__ == 750
+constexpr int MOST_ROUTE_BLOCKS = 1024 / WARP_ROW_THREADS;
+#else
+constexpr int MOST_ROUTE_BLOCKS = 1536 / WARP_ROW_THREADS;
+#endif
+template <typename Rows, int K, int n = K * Rows::V>
+constexpr int ROUTE_BLOCKS = HAS_PROBLEM<Rows> || sizeof(typename Rows::Real) > sizeof(float) ? 1
+                             : n > 24                                                         ? 6
+                             : n > 16                                                         ? 7
+                             : n > 8 && MOST_ROUTE_BLOCKS > 9                                 ? 9
+                                                              : MOST_ROUTE_BLOCKS;
 
-template <typename Rows, int K>
-__global__ void __launch_bounds__(WARP_ROW_THREADS)
+template <typename Rows, int LANES, int K>
+__global__ void __launch_bounds__(WARP_ROW_THREADS, ROUTE_BLOCKS<Rows, K>)
     route_warp_kernel(const __grid_constant__ topk_arguments<Rows> args,
-                      const __grid_constant__ groups_of_row groups) {
+                      const __grid_constant__ groups_of_row groups, const int row_bytes) {
     await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
-    using Keys = keys_of_lane<Rows, K>;
+    using Keys = keys_of_lane<Rows, LANES, K>;
     using Key = typename Keys::Key;
     using Entry = entry<Real>;
     constexpr int n = Keys::n;
     extern __shared__ __align__(16) unsigned char shared[];
-    const int64_t index = (int64_t)blockIdx.x * warps_of_block() + warp_of_block(),
-                  row = index + args.launch.first_row;
-    if (row >= args.rows) return;
-    const int lane = threadIdx.x % WARP;
+    const int own = threadIdx.x / LANES, lane = threadIdx.x % LANES, rows = blockDim.x / LANES;
+    const int64_t index = (int64_t)blockIdx.x * rows + own, row = index + args.launch.first_row;
+    const bool exists = row < args.rows;
     const uint32_t N = (uint32_t)args.N, k = (uint32_t)args.k, room = (uint32_t)args.room;
-    unsigned char *const memory =
-        shared + warp_of_block() * route_row_bytes(WARP * n, groups.groups, k, sizeof(Key));
+    unsigned char *const memory = shared + own * row_bytes;
     Entry *const list = (Entry *)memory, *const in_order = list + room;
 
-    const auto tile = Rows::template row<true>(args, index).template load<K, WARP>(lane);
+    const auto tile = Rows::template row<true>(args, index).template load<K, LANES>(lane);
     const row_without_gaps<alignment::EITHER, Real, Real> biases((const Real *)args.route.bias,
                                                                  nullptr, args.N);
     Real bias[n];
-    if (args.route.bias) biases.template load<K, WARP>(lane).take(bias);
+    if (args.route.bias) biases.template load<K, LANES>(lane).take(bias);
     state<Real> total = {0, 1};
-    if (args.needs_pair()) {
-        total.m = max_over_lanes<WARP>(tile.largest());
+    if (args.needs_pair) {
+        total.m = max_over_lanes<LANES>(tile.largest());
         total.d = sum_exponentials<in_any_order>(tile, reference<Real>(total.m))
-                      .template over_lanes<WARP>()
+                      .template over_lanes<LANES>()
                       .value();
     }
     Keys keys;
@@ -229,7 +256,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const auto allowed = tile.allowed();
 #pragma unroll
     for (int e = 0; e < n; e++) keys.key[e] = allowed >> e & 1 ? key_of(x[e]) : (Key)EXCLUDED;
-    if (N < WARP * n) {
+    if (N < LANES * n) {
 #pragma unroll
         for (int e = 0; e < n; e++)
             if (Keys::place_of(e) >= N) keys.key[e] = NO_EXPERT;
@@ -237,25 +264,24 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     if (groups.has_some_closed()) close_groups(keys, args, groups, memory);
 
     unsigned kept = 0;
-    bool too_many = k > LARGEST_K_BY_TOPS;
-    uint32_t upto = 0, count = 0;
-    if (!too_many) {
+    uint32_t upto = 0, count = ~0u; /* more than fit the list */
+    if (k <= 2 * LANES) {
         kept = keys.from(keys.bound_of_tops(k));
-        upto = sum_up_to_lane<WARP>(__popc(kept), lane);
-        count = __shfl_sync(~0u, upto, WARP - 1);
-        too_many = count > room;
+        upto = sum_up_to_lane<LANES>(__popc(kept), lane);
+        count = __shfl_sync(~0u, upto, LANES - 1, LANES);
     }
-    if (too_many) {
+    if (__any_sync(~0u, count > room)) {
         kept = keys.exactly(k);
-        upto = sum_up_to_lane<WARP>(__popc(kept), lane);
+        upto = sum_up_to_lane<LANES>(__popc(kept), lane);
         count = k;
     }
-    uint32_t slot = upto - __popc(kept);
+    Entry *next = list + (upto - __popc(kept));
 #pragma unroll
     for (int e = 0; e < n; e++)
-        if (kept >> e & 1) list[slot++] = Entry::make(keys.key[e], Keys::place_of(e));
+        if (kept >> e & 1) *next++ = Entry::make(keys.key[e], Keys::place_of(e));
     __syncwarp();
-    for (uint32_t i = lane; i < count; i += WARP) {
+#pragma unroll 1
+    for (uint32_t i = lane; i < count; i += LANES) {
         const Entry mine = list[i];
         uint32_t others = 0; /* minus the number of entries before it */
 #pragma unroll 4
@@ -263,29 +289,34 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         if (0 - others < k) in_order[0 - others] = mine;
     }
     __syncwarp();
-    write_listed<WARP>(args, row, k, in_order, total);
+    write_listed<LANES>(args, exists ? row : 0, exists, in_order, total);
+}
+
+template <typename Rows>
+constexpr bool has_route_shape(topk_rows rows, int chunks) {
+    const bool fits = chunks * Rows::V <= ROUTE_LANE_ELEMENTS;
+    return fits && (rows == TOPK_ALL_ROWS ||
+                    (!HAS_PROBLEM<Rows> && std::is_same_v<typename Rows::Real, float>));
 }
 
 ons_status launch_route_in_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows(
-        request, (int)topk_warp_room(request.problem->k), [&](auto rows, const auto &arguments) {
-            using Rows = typename decltype(rows)::Rows;
-            ons_status status = ONS_E_OPERAND;
-            const groups_of_row groups(plan, *request.problem->route, Rows::V);
-            const int chunks = plan->elements_a_thread / Rows::V;
-            auto launch_with = [&](auto K) {
-                launch_shape shape = {1, plan->threads};
-                shape.shared_bytes =
-                    (int)(plan->width * route_row_bytes(plan->tile, groups.groups, plan->k,
-                                                        sizeof(typename Rows::Real)));
-                return launch_strips(request, shape, route_warp_kernel<Rows, decltype(K)::value>,
-                                     arguments, groups);
-            };
-            if constexpr (std::is_same_v<typename Rows::Real, double>)
-                status = with_constant<2, 4, 8, 16>(chunks, launch_with);
-            else
-                status = with_constant<1, 2, 4, 8>(chunks, launch_with);
-            return status;
-        });
+    return with_topk_rows(request, (int)route_room(request.problem->k),
+                          [&](auto rows, const auto &arguments) {
+                              using Rows = typename decltype(rows)::Rows;
+                              const groups_of_row groups(plan, *request.problem->route, Rows::V);
+                              const int row_bytes = (int)route_row_bytes(
+                                  plan->tile, groups.groups, plan->k, sizeof(typename Rows::Real));
+                              launch_shape shape = {1, plan->threads};
+                              shape.shared_bytes = (int)plan->width * row_bytes;
+                              ons_status status = ONS_E_OPERAND;
+#define ONS_ROUTE_SHAPE(ROWS, L, K)                                                          \
+    if constexpr (has_route_shape<Rows>(TOPK_##ROWS##_ROWS, K))                              \
+        if (plan->lanes == L && plan->elements_a_thread == K * Rows::V)                      \
+            status = launch_strips(request, shape, route_warp_kernel<Rows, L, K>, arguments, \
+                                   groups, row_bytes);
+#include "../kernels.def"
+#undef ONS_ROUTE_SHAPE
+                              return status;
+                          });
 }

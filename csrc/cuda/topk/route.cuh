@@ -31,6 +31,11 @@ struct two_largest {
         second = max(min(first, other.first), max(second, other.second));
         first = max(first, other.first);
     }
+    /* The two largest keys of another lane. get(key) returns what that lane has for `key`. */
+    template <typename Get>
+    __device__ two_largest of_lane(Get get) const {
+        return {get(first), get(second)};
+    }
     /* The value of the group, as a key. */
     __device__ Key counts(const ons_route &route) const {
         if (!route.bias || second < LEAST_KEY) return first;
@@ -40,22 +45,22 @@ struct two_largest {
 
 /* ------- The end of a row ------- */
 
-/* Writes the results of a row. `list` has its k entries in order. LANES lanes, or a block (0), must
- * call it. */
+/* Writes the results of a row if the row exists. `list` has the row's k entries in order. LANES
+ * lanes, or a block (0), must call it. */
 template <int LANES, typename Rows>
-__device__ inline void write_listed(const topk_arguments<Rows> &args, int64_t row, uint32_t k,
+__device__ inline void write_listed(const topk_arguments<Rows> &args, int64_t row, bool exists,
                                     const entry<typename Rows::Real> *list,
                                     const state<typename Rows::Real> &total) {
     using Real = typename Rows::Real;
     auto get = [&](uint32_t j) -> chosen_expert<Real> {
         const entry<Real> one = list[j];
-        const bool is_allowed = one.key() >= LEAST_KEY;
+        const bool is_allowed = exists && one.key() >= LEAST_KEY;
         Real x = -arithmetic<Real>::infinity();
         if (is_allowed)
             x = args.route.bias ? element_of(args, row, one.index()) : number_of(one.key());
-        return {x, one.index(), j, is_allowed};
+        return {x, one.index(), is_allowed};
     };
-    write_route<LANES, false>(args, row, k, total, true, get);
+    write_route<LANES, false>(args, row, exists, total, get);
 }
 
 #endif

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         __syncthreads();
         if (threadIdx.x == 0) listed = 0;
         state<Real> total = {0, 1};
-        if (args.needs_pair()) {
+        if (args.needs_pair) {
             const auto from = Rows::template row<false>(args, row);
             running_state<Real> so_far;
             for_each_tile<block_a_row, TILE_CHUNKS>(
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         for (uint32_t i = k + threadIdx.x; i < room; i += blockDim.x) space.list[i] = {};
         __syncthreads();
         sort_entries(space.list, room);
-        write_listed<0>(args, row, k, space.list, total);
+        write_listed<0>(args, row, true, space.list, total);
     }
 }
 

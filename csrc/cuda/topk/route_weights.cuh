@@ -6,11 +6,20 @@
 #include "../../api/route.h"
 #include "../statistic/finish.cuh"
 
-/* e^x, not lifted, for x of at most 0. */
-__device__ inline float exponential_of(float x) {
-    return exponentials<float>(arithmetic<float>::MAGIC)(x) * arithmetic<float>::LOWERED;
+/* 1 as lifted_exponential_of() has it. */
+template <typename Real>
+constexpr Real LIFTED_ONE = 1;
+template <>
+constexpr float LIFTED_ONE<float> = 1 / arithmetic<float>::LOWERED;
+/* e^x for x of at most 0, times LIFTED_ONE. */
+__device__ inline float lifted_exponential_of(float x) {
+    return exponentials<float>(arithmetic<float>::MAGIC)(x);
 }
-__device__ inline double exponential_of(double x) { return exp(x); }
+__device__ inline double lifted_exponential_of(double x) { return exp(x); }
+template <typename Real>
+__device__ inline Real exponential_of(Real x) {
+    return lifted_exponential_of(x) * (1 / LIFTED_ONE<Real>);
+}
 __device__ inline float log_of_one_and(float e) { return log1pf(e); }
 __device__ inline double log_of_one_and(double e) { return log1p(e); }
 __device__ inline float nearly_one_over(float x) { return arithmetic<float>::reciprocal(x); }
@@ -18,8 +27,8 @@ __device__ inline double nearly_one_over(double x) { return 1 / x; }
 
 template <typename Real>
 __device__ inline Real sigmoid(Real x) {
-    const Real e = exponential_of(-fabs(x));
-    const Real y = (x < 0 ? e : 1) * nearly_one_over(1 + e);
+    const Real one = LIFTED_ONE<Real>, e = lifted_exponential_of(-fabs(x));
+    const Real y = (x < 0 ? e : one) * nearly_one_over(one + e);
     return isnan(x) ? x : y; /* the floor of exponentials drops NaN */
 }
 /* Far below 0, log(1 + e^x) is e^x. Its root keeps its digits. */
@@ -72,12 +81,11 @@ __device__ __forceinline__ void take_scores(ons_score score, const state<Real> &
     }
 }
 
-/* A chosen expert: its logit, its place in the row and in the order, and whether `where` allows
- * it. */
+/* A chosen expert: its logit, its place in the row, and whether `where` allows it. */
 template <typename Real>
 struct chosen_expert {
     Real x;
-    uint32_t place, order;
+    uint32_t place;
     bool is_allowed;
 };
 
@@ -87,10 +95,13 @@ struct chosen_expert {
 template <typename Real, bool OF_K, bool PLAIN>
 class weights_of_row {
    public:
-    /* m is the largest of the experts' logits, or nearly so. `total` is the state of the row, if
+    /* m is the largest of the experts' logits. `total` is the state of the row, if
      * ons_route_needs_pair(). */
     __device__ weights_of_row(const ons_route &route, const state<Real> &total, Real m)
-        : score(route.score), to(OF_K ? m : total.m) {
+        : score(route.score),
+          to(OF_K                         ? m
+             : score == ONS_SCORE_SOFTMAX ? total.m
+                                          : (Real)0) {
         first = second = poison = 0;
         if constexpr (OF_K && PLAIN) {
             if (!isfinite(m)) poison = arithmetic<Real>::nan();
@@ -116,7 +127,7 @@ class weights_of_row {
             return softmax::element(to.exponential(one.x - to.anchor), first, second);
         case ONS_SCORE_SIGMOID: return sigmoid(one.x);
         case ONS_SCORE_SQRTSOFTPLUS: return sqrtsoftplus(one.x);
-        default: return one.x;
+        default: return one.x + 0; /* -0 as 0, as keys have it */
         }
     }
 

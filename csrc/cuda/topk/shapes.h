@@ -18,27 +18,27 @@ enum {
     TOPK_QUEUED = 8,                /* tops a thread in the queue; entries a thread in the list */
     TOPK_TILE_CHUNKS = 4,           /* chunks of a thread in a tile */
     TOPK_TILE_CHUNKS_16_BIT = 8,    /* the same for 16-bit rows */
-    ROUTE_EXPERTS = 1024            /* most experts of a row that a warp holds, in topk/route.cu */
+    ROUTE_EXPERTS = 1024,           /* most experts of a row that a warp holds, in topk/route.cu */
+    ROUTE_LANE_ELEMENTS = 32        /* most elements of a lane there */
 };
 
-/* The rows that a shape of topk/sorted.cu serves: all, many without gaps, many 16-bit rows without
- * gaps, or few. */
-typedef enum {
-    TOPK_ALL_ROWS,
-    TOPK_MANY_ROWS,
-    TOPK_MANY_16_BIT_ROWS,
-    TOPK_FEW_ROWS
-} topk_sorted_rows;
+/* The rows that a shape of topk/sorted.cu or topk/route.cu serves: all, many without gaps, many
+ * 16-bit rows without gaps, or few. */
+typedef enum { TOPK_ALL_ROWS, TOPK_MANY_ROWS, TOPK_MANY_16_BIT_ROWS, TOPK_FEW_ROWS } topk_rows;
 
 /* Entries in the list of a row of topk/warp.cu: more than k, so that a bound need not be exact. A
  * multiple of the entries read at once. */
 ONS_INLINE int64_t topk_warp_room(int64_t k) { return k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4; }
 
+/* Entries in the list of a row of topk/route.cu. There is room for more than k entries, because
+ * more than k keys often reach the bound of tops. */
+ONS_INLINE int64_t route_room(int64_t k) { return k + 40; }
+
 /* Bytes of shared memory for a row of topk/route.cu: first the keys of the row, then in their place
  * the list and the k entries in order. */
 ONS_INLINE int64_t route_row_bytes(int64_t tile, int64_t groups, int64_t k, int64_t key_bytes) {
     const int64_t of_keys = groups > 1 ? tile * key_bytes : 0;
-    const int64_t of_lists = (topk_warp_room(k) + k) * 2 * key_bytes;
+    const int64_t of_lists = (route_room(k) + k) * 2 * key_bytes;
     return ((of_keys > of_lists ? of_keys : of_lists) + 15) / 16 * 16;
 }
 

@@ -24,6 +24,8 @@ struct sorted_row {
     using Entry = entry<float>;
     static constexpr bool BY_CHUNKS = LANES <= M && M <= Tile::K && 2 * M <= LANES * Tile::K,
                           HAS_ELEMENTS = BY_CHUNKS || !Keys::EXACT;
+    static constexpr int MOST = M < Tile::K * Tile::V ? M : 0; /* the largest k; 0: no limit */
+    static_assert(M < 32 || MOST == 0, "topk_kept() limits no larger k");
     static constexpr int PAD = 4, BYTES = LANES * Tile::K * Tile::V * (int)sizeof(Stored),
                          ELEMENTS = HAS_ELEMENTS ? BYTES / (int)sizeof(uint32_t) + 4 * PAD : 0;
 
@@ -46,27 +48,35 @@ struct sorted_row {
         return Entry::make(key_of(number(key)), Keys::place_of(key));
     }
 
-    /* Whether two neighbours in this lane's share of the list are in the wrong order because of the
-     * bits that keys lack. */
-    __device__ bool is_disordered(uint32_t k) const {
+    /* Whether two neighbours in this lane's share of the list are in one bucket. */
+    __device__ bool has_shared_bucket(uint32_t k) const {
+        const uint32_t share = MOST > 0 ? (MOST + LANES - 1) / LANES : (k + LANES - 1) / LANES;
+        const uint32_t first = threadIdx.x % LANES * share;
         bool found = false;
-#pragma unroll 1
-        for (uint32_t i = threadIdx.x % LANES; i + 1 < k; i += LANES)
-            if (Keys::bucket(keys[i]) == Keys::bucket(keys[i + 1]))
-                found |= (*this)[i + 1].is_before((*this)[i]);
+#pragma unroll(MOST > 0 ? 8 : 1)
+        for (uint32_t i = first; i < first + share; i++)
+            found |= i + 1 < k && Keys::bucket(keys[i]) == Keys::bucket(keys[i + 1]);
         return found;
     }
 
-    /* The true place of the entry at place `order`. */
-    __device__ uint32_t order_of(uint32_t order, uint32_t k) const {
-        const Entry own = (*this)[order];
-        const uint32_t bucket = Keys::bucket(keys[order]);
-        uint32_t found = order;
-        for (uint32_t j = order; j-- > 0 && Keys::bucket(keys[j]) == bucket;)
-            found -= own.is_before((*this)[j]);
-        for (uint32_t j = order + 1; j < k && Keys::bucket(keys[j]) == bucket; j++)
-            found += (*this)[j].is_before(own);
-        return found;
+    /* Puts the keys of each bucket in the order of their elements. The keys lack the elements' last
+     * bits. */
+    __device__ void put_buckets_in_order(uint32_t k) const {
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x % LANES; i < k; i += LANES) {
+            const uint32_t bucket = Keys::bucket(keys[i]);
+            if (i > 0 && Keys::bucket(keys[i - 1]) == bucket) continue;
+#pragma unroll 1
+            for (uint32_t j = i + 1; j < k && Keys::bucket(keys[j]) == bucket; j++) {
+                const uint32_t key = keys[j];
+                const Entry own = (*this)[j];
+                uint32_t to = j;
+#pragma unroll 1
+                for (; to > i && own.is_before((*this)[to - 1]); to--) keys[to] = keys[to - 1];
+                keys[to] = key;
+            }
+        }
+        __syncwarp();
     }
 };
 
@@ -207,7 +217,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
 
     const Tile tile = Rows::template row<true>(args, index).template load<K, LANES>(lane);
     state<Real> total = {0, 1};
-    if (args.needs_pair()) {
+    if (args.needs_pair) {
         if constexpr (List::BY_CHUNKS)
             total.m = tops_of_chunks(tile).largest();
         else
@@ -230,26 +240,21 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
     }
     __syncwarp();
 
-    bool disordered = false;
+    const bool exists = row < args.rows;
     if constexpr (!Keys::EXACT) {
         if (!__all_sync(~0u, is_decided)) decide(list, k);
-        disordered = __any_sync(~0u, list.is_disordered(k));
+        if (__any_sync(~0u, exists && list.has_shared_bucket(k))) list.put_buckets_in_order(k);
     }
-    const bool exists = row < args.rows;
     auto get = [&](uint32_t i) -> chosen_expert<Real> {
         const uint32_t key = list.keys[i];
-        uint32_t order = i;
-        if constexpr (!Keys::EXACT)
-            if (disordered) order = list.order_of(i, k);
-        return {list.number(key), Keys::place_of(key), order, true};
+        return {list.number(key), Keys::place_of(key), true};
     };
     if constexpr (!HAS_PROBLEM<Rows>)
         if (args.routes)
-            return write_route<LANES, true>(args, exists ? row : 0, exists ? k : 0, total,
-                                            !disordered, get);
+            return write_route<LANES, true, List::MOST>(args, exists ? row : 0, exists, total, get);
     if (!exists) return;
     topk_of_row<Rows> results(args, row, total);
-    if (!HAS_PROBLEM<Rows> && args.in_pairs && k > LANES && !disordered) {
+    if (!HAS_PROBLEM<Rows> && args.in_pairs && k > LANES) {
 #pragma unroll 1
         for (uint32_t i = 2 * lane; i < k; i += 2 * LANES) {
             const uint2 two = *(const uint2 *)&list.keys[i];
@@ -264,7 +269,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS<K * Rows::V, M>)
 }
 
 template <typename Rows>
-constexpr bool has_shape_of(topk_sorted_rows rows) {
+constexpr bool has_shape_of(topk_rows rows) {
     return rows == TOPK_MANY_ROWS          ? !HAS_PROBLEM<Rows>
            : rows == TOPK_MANY_16_BIT_ROWS ? Rows::IS_16_BIT
                                            : true;

@@ -54,8 +54,8 @@ __device__ inline auto tops_of_chunks(const raw_tile<X, K> &tile)
 
 /* The k-th largest of the numbers of LANES lanes, two each, by a bitonic network: a lane's i-th
  * number has place 2 * lane + i. NaN may be lost. */
-template <int LANES, typename Real>
-__device__ inline Real kth_over_lanes(Real first, Real second, int k) {
+template <int LANES, typename X>
+__device__ inline X kth_over_lanes(X first, X second, int k) {
     const int lane = threadIdx.x % LANES;
 #pragma unroll
     for (int size = 2; size <= 2 * LANES; size *= 2) {
@@ -63,16 +63,16 @@ __device__ inline Real kth_over_lanes(Real first, Real second, int k) {
 #pragma unroll
         for (int apart = size / 4; apart > 0; apart /= 2) {
             const bool larger_one = !(lane & apart) == down;
-            const Real one = __shfl_xor_sync(~0u, first, apart);
-            const Real two = __shfl_xor_sync(~0u, second, apart);
-            first = larger_one ? fmax(first, one) : fmin(first, one);
-            second = larger_one ? fmax(second, two) : fmin(second, two);
+            const X one = __shfl_xor_sync(~0u, first, apart);
+            const X two = __shfl_xor_sync(~0u, second, apart);
+            first = larger_one ? max(first, one) : min(first, one);
+            second = larger_one ? max(second, two) : min(second, two);
         }
-        const Real most = fmax(first, second), least = fmin(first, second);
+        const X most = max(first, second), least = min(first, second);
         first = down ? most : least;
         second = down ? least : most;
     }
-    const Real found = (k - 1) % 2 ? second : first;
+    const X found = (k - 1) % 2 ? second : first;
     return __shfl_sync(~0u, found, (k - 1) / 2, LANES);
 }
 

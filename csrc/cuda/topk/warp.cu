@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const Real tops[2] = {largest_of_part<2>(tile, 0), largest_of_part<2>(tile, 1)};
     const Real m = max_over_lanes<LANES>(larger(tops[0], tops[1]));
     state<Real> total = {m, 1};
-    if (args.needs_pair())
+    if (args.needs_pair)
         total.d = sum_exponentials<in_any_order>(tile, reference<Real>(m))
                       .template over_lanes<LANES>()
                       .value();
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
     const uint32_t written = min((uint32_t)args.k, count);
     const bool is_counted = __all_sync(~0u, count <= 2 * LANES);
     auto get = [&](uint32_t i) -> chosen_expert<Real> {
-        return {number_of(list[i].key()), list[i].index(), i, true};
+        return {number_of(list[i].key()), list[i].index(), true};
     };
     auto by_buckets = [&](auto put) {
         smallest = least_over_lanes<LANES>(smallest);
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS)
         if (args.routes) {
             if (!is_counted) /* the buckets have the list too */
                 by_buckets([&](uint32_t order, const Entry &one) { list[order] = one; });
-            return write_route<LANES, true>(args, to, written, total, true, get);
+            return write_route<LANES, true>(args, to, exists, total, get);
         }
     topk_of_row<Rows> results(args, to, total);
     if (is_counted)
