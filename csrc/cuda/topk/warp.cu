@@ -154,8 +154,13 @@ __host__ __device__ inline int bytes_of_elements(int room) {
     return elements > in_order ? elements : in_order;
 }
 
+/* Number of blocks that fit a multiprocessor. 0: the compiler chooses. With 6 chunks of float32 it
+ * would take so few registers that loads wait for each other. */
+template <typename Rows, int K>
+constexpr int BLOCKS_OF_WARPS = !Rows::IS_16_BIT && K * Rows::V == 24 ? 8 : 0;
+
 template <typename Rows, int LANES, int K>
-__global__ void __launch_bounds__(WARP_ROW_THREADS)
+__global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS_OF_WARPS<Rows, K>)
     topk_warp_kernel(const __grid_constant__ topk_arguments<Rows> args) {
     await_earlier_work(args.launch.next_may_start);
     using Real = typename Rows::Real;
@@ -257,15 +262,15 @@ ons_status launch_topk_warp(const launch_request &request) {
                               using Rows = typename decltype(rows)::Rows;
                               ons_status status = ONS_E_OPERAND;
                               const int chunks = plan->elements_a_thread / Rows::V;
-#define ONS_TOPK_SHAPE(L, K)                                                                 \
-    if constexpr (K == WARP_CHUNKS || sizeof(typename Rows::Real) == sizeof(double))         \
-        if (plan->lanes == L && chunks == K) {                                               \
-            launch_shape shape = {1, plan->threads};                                         \
-            const int row_bytes =                                                            \
-                bytes_of_elements<Rows, L, K>(arguments.room) +                              \
-                (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);       \
-            shape.shared_bytes = plan->threads / L * row_bytes;                              \
-            status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments); \
+#define ONS_TOPK_SHAPE(L, K)                                                                  \
+    if constexpr (L > 8 || K == WARP_CHUNKS || sizeof(typename Rows::Real) == sizeof(double)) \
+        if (plan->lanes == L && chunks == K) {                                                \
+            launch_shape shape = {1, plan->threads};                                          \
+            const int row_bytes =                                                             \
+                bytes_of_elements<Rows, L, K>(arguments.room) +                               \
+                (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);        \
+            shape.shared_bytes = plan->threads / L * row_bytes;                               \
+            status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments);  \
         }
 #include "../kernels.def"
 #undef ONS_TOPK_SHAPE
