@@ -52,11 +52,7 @@ ons_status with_topk_arguments(const launch_request &request, const typename Row
                                       request.workspace,
                                       problem->operation == ONS_OPERATION_route,
                                       side_by_side,
-                                      side_by_side && is_aligned(values) && is_aligned(indices),
-                                      ons_route(),
-                                      true,
-                                      false,
-                                      sampler_end()};
+                                      side_by_side && is_aligned(values) && is_aligned(indices)};
     if (arguments.routes) {
         arguments.route = *problem->route;
         arguments.needs_pair = ons_route_needs_pair(problem->route);

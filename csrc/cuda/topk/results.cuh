@@ -36,10 +36,10 @@ struct topk_arguments : Rows::arguments {
     bool routes;       /* the results are a router's */
     bool side_by_side; /* the results of each row */
     bool at_once;      /* so that 16 bytes of them may be written at once */
-    ons_route route;
-    bool needs_pair;   /* whether (m, d) of the whole row is needed */
-    bool softmax_of_k; /* ons_route_is_softmax_of_k() */
-    sampler_end sampler;
+    ons_route route = {};
+    bool needs_pair = true;    /* whether (m, d) of the whole row is needed */
+    bool softmax_of_k = false; /* ons_route_is_softmax_of_k() */
+    sampler_end sampler = {};
 };
 
 template <typename Rows>

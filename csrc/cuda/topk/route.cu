@@ -1,10 +1,10 @@
-/* topk/route.cu - a router with a bias, groups or a mask, for rows of up to 1024 experts and 32
- * groups. A warp holds the keys of a row in registers. If there are many short rows, it holds two
- * rows. It finds a lower bound of the k-th key from the largest keys of the lanes, or by counting.
- * It lists the keys that reach the bound in shared memory, puts them in order, and turns them into
- * weights.
+/* topk/route.cu - a router with a bias, groups, a mask or gaps, or in float64, for rows of up to
+ * 1024 experts and 32 groups. The other routers take topk/sorted.cu and topk/warp.cu. A warp holds
+ * the keys of a row in registers. If there are many short rows, it holds two rows. It finds a lower
+ * bound of the k-th key from the largest keys of the lanes, or by counting. It lists the keys that
+ * reach the bound in shared memory, puts them in order, and turns them into weights.
  *
- * Moves 1 read of N. Stops at 8 chunks a lane; in float64 at 16 chunks. */
+ * Moves 1 read of N. Stops at 32 keys a lane. */
 #include "route.cuh"
 #include "tops.cuh"
 

@@ -16,6 +16,7 @@ __device__ inline float lifted_exponential_of(float x) {
     return exponentials<float>(arithmetic<float>::MAGIC)(x);
 }
 __device__ inline double lifted_exponential_of(double x) { return exp(x); }
+/* e^x for x of at most 0. */
 template <typename Real>
 __device__ inline Real exponential_of(Real x) {
     return lifted_exponential_of(x) * (1 / LIFTED_ONE<Real>);

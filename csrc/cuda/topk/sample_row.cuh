@@ -159,9 +159,8 @@ class team_row {
     }
 
     /* The token with which the running sum reaches a number, in the order of places. Each token
-     * counts its mass, or with EQUAL 1 if its key is `key`. With EQUAL the
-     * number is order_or_random. Otherwise order_or_random draws it. Sets *sum to the sum of all.
-     */
+     * counts its mass, or with EQUAL 1 if its key is `key`. With EQUAL the number is
+     * order_or_random. Otherwise order_or_random draws it. Sets *sum to the sum of all. */
     template <bool EQUAL>
     __device__ __noinline__ uint32_t place_at(Key key, uint64_t order_or_random,
                                               mass_type *sum) const {

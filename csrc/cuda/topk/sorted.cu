@@ -25,7 +25,7 @@ struct sorted_row {
     static constexpr bool BY_CHUNKS = LANES <= M && M <= Tile::K && 2 * M <= LANES * Tile::K,
                           HAS_ELEMENTS = BY_CHUNKS || !Keys::EXACT;
     static constexpr int MOST = M < Tile::K * Tile::V ? M : 0; /* the largest k; 0: no limit */
-    static_assert(M < 32 || MOST == 0, "topk_kept() limits no larger k");
+    static_assert(M < 32 || MOST == 0, "topk_kept() is 32 for any larger k");
     static constexpr int PAD = 4, BYTES = LANES * Tile::K * Tile::V * (int)sizeof(Stored),
                          ELEMENTS = HAS_ELEMENTS ? BYTES / (int)sizeof(uint32_t) + 4 * PAD : 0;
 
@@ -50,7 +50,7 @@ struct sorted_row {
 
     /* Whether two neighbours in this lane's share of the list are in one bucket. */
     __device__ bool has_shared_bucket(uint32_t k) const {
-        const uint32_t share = MOST > 0 ? (MOST + LANES - 1) / LANES : (k + LANES - 1) / LANES;
+        const uint32_t share = ((MOST > 0 ? MOST : k) + LANES - 1) / LANES;
         const uint32_t first = threadIdx.x % LANES * share;
         bool found = false;
 #pragma unroll(MOST > 0 ? 8 : 1)
