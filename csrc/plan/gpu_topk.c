@@ -1,6 +1,7 @@
 /* plan/gpu_topk.c - the method and the shape of the operation that selects, on a GPU. The lanes,
  * chunks and blocks of a row depend on N, k, the types and the GPU. For short rows they also depend
- * on the number of rows. That changes no bits, since float32 rows are added up in fixed point. */
+ * on the number of rows. In float32 that changes no bits, since rows are added up in fixed point.
+ * In float64 it changes the method (is_for_block), unless the plan is invariant. */
 #include "../api/route.h"
 #include "../cuda/topk/sample_list.h"
 #include "../cuda/topk/shapes.h"
@@ -38,9 +39,15 @@ static bool has_masked_family(const ons_plan *plan) {
 /* An entry takes 8 bytes, or 16 for float64, as a pair does. */
 static int64_t entry_bytes(const ons_plan *plan) { return 2 * ons_dtype_size(plan->compute); }
 
-/* A launch has few rows if it has at most this many rows for each multiprocessor. A row of
- * topk/route.cu takes longer, so it has a limit of its own. */
-enum { ROWS_A_MULTIPROCESSOR = 64, ROUTED_ROWS_A_MULTIPROCESSOR = 16 };
+/* A launch has few rows if it has at most this many rows for each multiprocessor. topk/warp.cu and
+ * topk/route.cu need more time for a row than topk/sorted.cu, so they have a lower limit. */
+enum { ROWS_A_MULTIPROCESSOR = 64, SLOW_ROWS_A_MULTIPROCESSOR = 16 };
+
+static bool has_few_slow_rows(const gpu_row *row, const ons_plan *plan) {
+    return plan->rows <= (int64_t)SLOW_ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+}
+
+static bool wants_most(int64_t k, const ons_plan *plan) { return 4 * k > 3 * plan->N; }
 
 typedef struct {
     topk_rows rows;
@@ -74,27 +81,54 @@ static const sorted_shape *find_sorted(const gpu_row *row, int64_t k, const ons_
     return NULL;
 }
 
-/* The first shape that holds the row. */
+/* Whether a whole warp takes a row, even if fewer lanes hold it. More lanes give more tops, which
+ * bound the k-th element better. Many rows of more than SORTED_CHUNKS chunks take it if k is 17 to
+ * 32, since half a warp has only 32 tops. Few rows take it if they have more than SHORT_CHUNKS
+ * chunks. But up to SORTED_CHUNKS chunks without gaps, topk/sorted.cu is sooner for 16-bit rows of
+ * whole packs, and for a large k. float32 rows that want most elements take a whole warp again. In
+ * float64 the number of lanes changes bits, so no row takes it. */
+static bool is_for_whole_warp(const gpu_row *row, int64_t k, const ons_plan *plan) {
+    enum { SHORT_CHUNKS = 16, SORTED_CHUNKS = 64, ELEMENTS_A_WANTED = 5 };
+    if (plan->compute != ONS_FLOAT32) return false;
+    const bool few = has_few_slow_rows(row, plan);
+    if (row->chunks > SORTED_CHUNKS) return few || (k > WARP / 2 && k <= WARP);
+    if (!few || row->chunks <= SHORT_CHUNKS) return false;
+    if (!row->contiguous) return true;
+    const bool small = k * ELEMENTS_A_WANTED <= plan->N;
+    if (row->is_16_bit) return small && plan->N % row->chunk != 0;
+    return small || wants_most(k, plan);
+}
+
+/* Takes the first shape that holds the row: of topk/warp.cu if it is for a whole warp, else of
+ * topk/sorted.cu if that has one. Returns false if no shape holds the row. */
 static bool shape_warp(const gpu_row *row, int64_t k, ons_plan *plan) {
-    static const int shapes[][2] = {
-#define ONS_TOPK_SHAPE(lanes, chunks) {lanes, chunks},
+    static const struct {
+        topk_rows rows;
+        int lanes, chunks;
+    } shapes[] = {
+#define ONS_TOPK_SHAPE(rows, lanes, chunks) {TOPK_##rows##_ROWS, lanes, chunks},
 #include "../cuda/kernels.def"
 #undef ONS_TOPK_SHAPE
     };
-    const int count = sizeof shapes / sizeof *shapes;
-    const int(*shape)[2] = shapes;
-    while (shape != shapes + count - 1 && (*shape)[0] * (*shape)[1] < row->chunks) shape++;
-    const sorted_shape *sorted = find_sorted(row, k, plan);
-    plan->longest_row = (int64_t)shapes[count - 1][0] * shapes[count - 1][1] * row->chunk;
+    const int last = sizeof shapes / sizeof *shapes - 1;
+    const bool whole_warp = is_for_whole_warp(row, k, plan);
+    int i = 0;
+    while (i < last && ((shapes[i].rows == TOPK_WHOLE_WARP_ROWS && !whole_warp) ||
+                        shapes[i].lanes * shapes[i].chunks < row->chunks))
+        i++;
+    const sorted_shape *sorted = whole_warp ? NULL : find_sorted(row, k, plan);
+    plan->longest_row = (int64_t)shapes[last].lanes * shapes[last].chunks * row->chunk;
     if (plan->N > plan->longest_row) return false;
     if (sorted) plan->family = ONS_FAMILY_topk_sorted;
-    plan->lanes = sorted ? sorted->lanes : (*shape)[0];
-    plan->elements_a_thread = (sorted ? sorted->chunks : (*shape)[1]) * row->chunk;
+    plan->lanes = sorted ? sorted->lanes : shapes[i].lanes;
+    plan->elements_a_thread = (sorted ? sorted->chunks : shapes[i].chunks) * row->chunk;
     plan->tile = plan->lanes * plan->elements_a_thread;
     plan->threads = ons_threads_of_warps(row, plan->rows * plan->lanes, WARP_ROW_THREADS);
-    /* each row has its elements and two lists in shared memory */
-    const int64_t row_bytes = plan->tile * ons_dtype_size(plan->compute) +
-                              2 * (topk_warp_room(k) + 2 * WARP) * entry_bytes(plan);
+    /* an upper bound: a row has its elements, two lists, and buckets in shared memory */
+    enum { BESIDE_LIST = 3 * WARP };
+    const int64_t row_bytes =
+        plan->tile * ons_dtype_size(plan->compute) +
+        2 * (topk_warp_room(k, plan->lanes) + BESIDE_LIST) * entry_bytes(plan);
     while (plan->threads > WARP && plan->threads / plan->lanes * row_bytes > row->gpu->shared_bytes)
         plan->threads /= 2;
     plan->width = plan->threads / plan->lanes;
@@ -205,8 +239,7 @@ static bool take_route_shape(const gpu_row *row, int64_t groups, ons_plan *plan)
 #undef ONS_ROUTE_SHAPE
     };
     const bool many =
-        row->contiguous && plan->compute == ONS_FLOAT32 &&
-        plan->rows > (int64_t)ROUTED_ROWS_A_MULTIPROCESSOR * row->gpu->multiprocessors;
+        row->contiguous && plan->compute == ONS_FLOAT32 && !has_few_slow_rows(row, plan);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         if (shapes[i].rows == TOPK_MANY_ROWS && !many) continue;
         plan->lanes = shapes[i].lanes;
@@ -302,28 +335,26 @@ enum {
     /* The blocks of a cluster share a row only if N is at least this number times k. The bound
      * comes from the largest element of each thread, so a row should have 2 k threads. */
     ELEMENTS_A_K = 50,
-    /* The most rows for each multiprocessor that get a block each, even if the lanes of a warp
-     * could hold such a row. The second limit applies if k is more than three quarters of the row,
-     * since lanes take long for a large k. */
+    /* The most rows of float64 for each multiprocessor that get a block each, even if the lanes of
+     * a warp could hold such a row. The second limit applies if k is more than three quarters of
+     * the row, since lanes take long for a large k. */
     BLOCK_ROWS_A_MULTIPROCESSOR = 4,
     BLOCK_WHOLE_ROWS_A_MULTIPROCESSOR = 8,
     SMALL_K = 20,
-    SORTED_K = 80
+    LARGE_K = 80
 };
 
-/* Whether rows are so few that a block ends sooner than the lanes of a warp. If half a warp holds a
- * row, k must be above SMALL_K too. Shorter rows have fewer lanes, which put 16-bit elements in
- * order. There a block is sooner only in float32 and float64, and only if most of the row is
- * wanted. */
+/* Whether rows of float64 are so few that a block ends sooner than the lanes of a warp. A row
+ * that needs half a warp is for a block if k is above SMALL_K. A shorter row is for a block if k is
+ * at least LARGE_K and more than three quarters of N. */
 static bool is_for_block(const gpu_row *row, int64_t k, const ons_plan *plan) {
     const int64_t half_warp_has = WARP / 2 * WARP_CHUNKS;
-    const bool whole = 4 * k > 3 * plan->N;
+    const bool whole = wants_most(k, plan);
     const int a_multiprocessor =
         whole ? BLOCK_WHOLE_ROWS_A_MULTIPROCESSOR : BLOCK_ROWS_A_MULTIPROCESSOR;
+    if (plan->compute != ONS_FLOAT64 || row->chunks > half_warp_has) return false;
     if (plan->rows > (int64_t)a_multiprocessor * row->gpu->multiprocessors) return false;
-    if (row->chunks > half_warp_has) return false;
-    if (row->chunks > half_warp_has / 2) return k > SMALL_K;
-    return !(row->contiguous && row->is_16_bit) && whole && k >= SORTED_K;
+    return row->chunks > half_warp_has / 2 ? k > SMALL_K : whole && k >= LARGE_K;
 }
 
 static ons_status choose(const ons_problem *problem, const ons_gpu *gpu, ons_plan *plan) {

@@ -43,7 +43,7 @@ struct in_any_order {
 struct in_a_tree_of_column : in_a_tree {};
 
 /* The sum of make(e, element e) over a tile's COUNT chunks from FIRST on. Converted chunks take
- * twice the registers, so at most AT_ONCE are converted at a time, by halves as in sum_as_tree. */
+ * twice the registers, so an even number above AT_ONCE is halved first, as in sum_as_tree. */
 template <typename How, int AT_ONCE, int FIRST, int COUNT, typename Tile, typename Make>
 __device__ __forceinline__ auto sum_of_chunks(const Tile &tile, Make make) {
     using Real = typename Tile::Real;

@@ -68,8 +68,9 @@ struct keys_of_lane {
 
     /* A bound that at least k keys reach. k is at most 2 * LANES. If a whole warp has the row and k
      * is small, each lane gives its largest key, and the bound is the k-th largest of the different
-     * keys. Otherwise each lane gives two keys, and the bound is the k-th largest of them. */
-    __device__ Key bound_of_tops(uint32_t k) const {
+     * keys. Otherwise the bound is the k-th largest top of the lanes. Each lane gives two tops.
+     * If one_top is set and a lane has one chunk, it gives one. Then k is at most LANES. */
+    __device__ Key bound_of_tops(uint32_t k, bool one_top) const {
         Key bound = EXCLUDED;
         if (LANES == WARP && k <= WARP / 2) {
             Key top = largest_of_part<1>(0);
@@ -78,6 +79,8 @@ struct keys_of_lane {
                 bound = largest_of_warp(top);
                 if (top == bound) top = NO_EXPERT;
             }
+        } else if (K == 1 && one_top) {
+            bound = kth_over_lanes<LANES>(largest_of_part<1>(0), (int)k);
         } else {
             bound = kth_over_lanes<LANES>(largest_of_part<2>(0), largest_of_part<2>(1), (int)k);
         }
@@ -266,7 +269,8 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, ROUTE_BLOCKS<Rows, K>)
     unsigned kept = 0;
     uint32_t upto = 0, count = ~0u; /* more than fit the list */
     if (k <= 2 * LANES) {
-        kept = keys.from(keys.bound_of_tops(k));
+        /* One top of a lane is enough if k is at most half of the lanes with open groups. */
+        kept = keys.from(keys.bound_of_tops(k, k * groups.groups <= LANES / 2 * groups.top));
         upto = sum_up_to_lane<LANES>(__popc(kept), lane);
         count = __shfl_sync(~0u, upto, LANES - 1, LANES);
     }

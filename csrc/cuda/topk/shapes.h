@@ -22,13 +22,23 @@ enum {
     ROUTE_LANE_ELEMENTS = 32        /* most elements of a lane there */
 };
 
-/* The rows that a shape of topk/sorted.cu or topk/route.cu serves: all, many without gaps, many
- * 16-bit rows without gaps, or few. */
-typedef enum { TOPK_ALL_ROWS, TOPK_MANY_ROWS, TOPK_MANY_16_BIT_ROWS, TOPK_FEW_ROWS } topk_rows;
+/* The rows that a shape of topk/sorted.cu, topk/warp.cu or topk/route.cu serves: all, many without
+ * gaps, many 16-bit rows without gaps, few, or the rows for a whole warp. */
+typedef enum {
+    TOPK_ALL_ROWS,
+    TOPK_MANY_ROWS,
+    TOPK_MANY_16_BIT_ROWS,
+    TOPK_FEW_ROWS,
+    TOPK_WHOLE_WARP_ROWS
+} topk_rows;
 
-/* Entries in the list of a row of topk/warp.cu: more than k, so that a bound need not be exact. A
- * multiple of the entries read at once. */
-ONS_INLINE int64_t topk_warp_room(int64_t k) { return k <= 24 ? 32 : (k + k / 4 + 3) / 4 * 4; }
+/* Entries in the list of a row of topk/warp.cu, a multiple of the entries read at once. If k is at
+ * most twice the lanes, the bound comes from tops, and mostly fewer than 2 * k + 16 elements reach
+ * it. Otherwise it comes from counting. It need not be exact, so there is room for more than k. */
+ONS_INLINE int64_t topk_warp_room(int64_t k, int64_t lanes) {
+    const int64_t of_tops = 2 * k + 16, by_counting = k + (k < 128 ? 32 : k / 4);
+    return ((k <= 2 * lanes ? of_tops : by_counting) + 3) / 4 * 4;
+}
 
 /* Entries in the list of a row of topk/route.cu. There is room for more than k entries, because
  * more than k keys often reach the bound of tops. */

@@ -8,9 +8,12 @@
 /* The largest element of every PARTS-th chunk of a thread, from chunk `part` on. */
 template <int PARTS, typename X, int K>
 __device__ inline auto largest_of_part(const raw_tile<X, K> &tile, int part) {
-    raw_tile<X, K / PARTS> some;
+    constexpr int CHUNKS =
+        (K + PARTS - 1) / PARTS; /* a part with fewer takes its first one twice */
+    raw_tile<X, CHUNKS> some;
 #pragma unroll
-    for (int k = 0; k < K / PARTS; k++) some.raw[k] = tile.raw[PARTS * k + part];
+    for (int k = 0; k < CHUNKS; k++)
+        some.raw[k] = tile.raw[PARTS * k + part < K ? PARTS * k + part : part];
     return some.largest();
 }
 template <int PARTS, typename Real, int K>
@@ -52,8 +55,25 @@ __device__ inline auto tops_of_chunks(const raw_tile<X, K> &tile)
     return tops;
 }
 
-/* The k-th largest of the numbers of LANES lanes, two each, by a bitonic network: a lane's i-th
- * number has place 2 * lane + i. NaN may be lost. */
+/* The k-th largest number of LANES lanes by a bitonic network. Each lane has one number. A smaller
+ * number may take the place of a NaN, so the result is a lower bound. */
+template <int LANES, typename X>
+__device__ inline X kth_over_lanes(X number, int k) {
+    const int lane = threadIdx.x % LANES;
+#pragma unroll
+    for (int size = 2; size <= LANES; size *= 2) {
+        const bool down = !(lane & size); /* largest first */
+#pragma unroll
+        for (int apart = size / 2; apart > 0; apart /= 2) {
+            const bool larger_one = !(lane & apart) == down;
+            const X other = __shfl_xor_sync(~0u, number, apart);
+            number = larger_one ? max(number, other) : min(number, other);
+        }
+    }
+    return __shfl_sync(~0u, number, k - 1, LANES);
+}
+
+/* The same for lanes that have two numbers. A lane's i-th number has place 2 * lane + i. */
 template <int LANES, typename X>
 __device__ inline X kth_over_lanes(X first, X second, int k) {
     const int lane = threadIdx.x % LANES;

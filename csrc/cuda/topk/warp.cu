@@ -1,7 +1,8 @@
 /* topk/warp.cu - `fused_warp` for softmax_topk. A row stays in the registers of a warp, or of the
- * fewest of its lanes that hold it, and a block has several rows. If k is small, each lane gives
- * two numbers, the largest of its even chunks and of its odd chunks. The k-th largest number bounds
- * the k-th element from below. If too many elements reach the bound, or k is larger, choose() finds
+ * fewest of its lanes that hold it, and a block has several rows. Each lane gives its
+ * tops: the largest element of its even chunks, and of its odd chunks. If k is at most half the
+ * lanes, it gives only the larger one. If k is at most twice the lanes, the k-th largest top bounds
+ * the k-th element from below. If k is larger, or too many elements reach the bound, choose() finds
  * a bound by counting. The warp lists the elements that reach the bound in shared memory, and puts
  * them in order.
  *
@@ -20,14 +21,14 @@ struct alignas(16) entries_at_once {
     Entry one[LIST_PAD];
 };
 
-/* Puts a list in order. Each lane has at most two of its entries. It counts the entries before each
- * of them, and writes the entry to that place. */
-template <int LANES, typename Entry>
+/* Puts a list in order. Each lane has at most OWN entries of the list. For each of them, the lane
+ * counts the entries before it, and writes the entry to that place. */
+template <int LANES, int OWN, typename Entry>
 __device__ inline void order_few(Entry *list, uint32_t count, int lane) {
-    Entry own[2];
-    uint32_t others[2] = {0, 0}; /* minus the number of entries before it */
+    Entry own[OWN];
+    uint32_t others[OWN] = {}; /* minus the number of entries before each own entry */
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < OWN; i++)
         if (lane + i * LANES < count) own[i] = list[lane + i * LANES];
 #pragma unroll 1
     for (uint32_t j = 0; j < count; j += LIST_PAD) {
@@ -35,11 +36,11 @@ __device__ inline void order_few(Entry *list, uint32_t count, int lane) {
 #pragma unroll
         for (int p = 0; p < LIST_PAD; p++)
 #pragma unroll
-            for (int i = 0; i < 2; i++) some.one[p].uncount_if_before(own[i], others[i]);
+            for (int i = 0; i < OWN; i++) some.one[p].uncount_if_before(own[i], others[i]);
     }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < OWN; i++)
         if (lane + i * LANES < count) list[0 - others[i]] = own[i];
     __syncwarp();
 }
@@ -195,7 +196,10 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS_OF_WARPS<Rows, K>)
 
     const bool few = args.k <= 2 * LANES;
     Real least = -arithmetic<Real>::infinity();
-    if (few) least = kth_over_lanes<LANES>(tops[0], tops[1], args.k);
+    if (args.k <= LANES / 2) /* half of the lanes' tops are enough */
+        least = kth_over_lanes<LANES>(larger(tops[0], tops[1]), args.k);
+    else if (few)
+        least = kth_over_lanes<LANES>(tops[0], tops[1], args.k);
     kept_of_row kept = {Signs::not_below(tile, least), 0};
     if (!__all_sync(~0u, N == LANES * n || least > -arithmetic<Real>::infinity()))
         kept.bits &= bits_before<LANES, Tile>(N, first);
@@ -239,7 +243,10 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS_OF_WARPS<Rows, K>)
             (Entry *)(buckets + LANES * BUCKETS_A_LANE), buckets, (uint32_t)args.k, put);
         __syncwarp();
     };
-    if (is_counted) order_few<LANES>(list, count, lane);
+    if (__all_sync(~0u, count <= LANES))
+        order_few<LANES, 1>(list, count, lane);
+    else if (is_counted)
+        order_few<LANES, 2>(list, count, lane);
     if constexpr (!HAS_PROBLEM<Rows> && std::is_same_v<Real, float>)
         if (args.routes) {
             if (!is_counted) /* the buckets have the list too */
@@ -255,22 +262,30 @@ __global__ void __launch_bounds__(WARP_ROW_THREADS, BLOCKS_OF_WARPS<Rows, K>)
     if (exists && lane == 0) put_pair(args, row, total);
 }
 
+/* Whether rows of this type take the shape. In float64 no row is for a whole warp. Other types need
+ * neither (8, 2) nor (8, 4): topk/sorted.cu or a whole warp takes these rows. */
+template <typename Rows, int LANES, int K>
+constexpr bool has_topk_shape(topk_rows rows) {
+    return std::is_same_v<typename Rows::Real, double> ? rows == TOPK_ALL_ROWS
+                                                       : LANES > 8 || K == WARP_CHUNKS;
+}
+
 ons_status launch_topk_warp(const launch_request &request) {
     const ons_plan *plan = request.plan;
-    return with_topk_rows(request, (int)topk_warp_room(request.problem->k),
+    return with_topk_rows(request, (int)topk_warp_room(plan->k, plan->lanes),
                           [&](auto rows, const auto &arguments) {
                               using Rows = typename decltype(rows)::Rows;
                               ons_status status = ONS_E_OPERAND;
                               const int chunks = plan->elements_a_thread / Rows::V;
-#define ONS_TOPK_SHAPE(L, K)                                                                  \
-    if constexpr (L > 8 || K == WARP_CHUNKS || sizeof(typename Rows::Real) == sizeof(double)) \
-        if (plan->lanes == L && chunks == K) {                                                \
-            launch_shape shape = {1, plan->threads};                                          \
-            const int row_bytes =                                                             \
-                bytes_of_elements<Rows, L, K>(arguments.room) +                               \
-                (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);        \
-            shape.shared_bytes = plan->threads / L * row_bytes;                               \
-            status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments);  \
+#define ONS_TOPK_SHAPE(ROWS, L, K)                                                           \
+    if constexpr (has_topk_shape<Rows, L, K>(TOPK_##ROWS##_ROWS))                            \
+        if (plan->lanes == L && chunks == K) {                                               \
+            launch_shape shape = {1, plan->threads};                                         \
+            const int row_bytes =                                                            \
+                bytes_of_elements<Rows, L, K>(arguments.room) +                              \
+                (arguments.room + LIST_PAD) * (int)sizeof(entry<typename Rows::Real>);       \
+            shape.shared_bytes = plan->threads / L * row_bytes;                              \
+            status = launch_strips(request, shape, topk_warp_kernel<Rows, L, K>, arguments); \
         }
 #include "../kernels.def"
 #undef ONS_TOPK_SHAPE
