@@ -158,7 +158,9 @@ static choice choose_in_column_form(const gpu_row *row, ons_dtype dtype, const o
     if (fits(ONS_METHOD_cluster, row, plan))
         return (choice){ONS_METHOD_cluster, "32 rows fit the registers of a cluster: one read",
                         RESULTS "float32 4096x4096 axis 0: cluster 0.83, online 0.55"};
-    if (2 * strips >= row->gpu->multiprocessors)
+    /* `online` needs fewer strips if it takes packs of columns. `split` never takes them. */
+    const int64_t least = ceil_div(row->gpu->multiprocessors, row->packed ? 3 : 2);
+    if (strips >= least)
         return (choice){ONS_METHOD_online,
                         "rows too long to be held, and enough of them for blocks of 32",
                         RESULTS "float32 4096x4096 axis 0: online 0.55, split 0.45"};

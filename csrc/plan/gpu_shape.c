@@ -544,23 +544,26 @@ static void take_wide_strip(const gpu_row *row, const wide_strip *strip, ons_pla
     plan->threads = (int)ceil_div(strip->parts * plan->width, WARP) * WARP;
 }
 
-/* How columns arrive. Softmax of more than LONGEST_BESIDE elements takes the general kernels,
- * unless packs or a wide strip hold its columns: kernels of their own made some of them slower. */
+/* How columns arrive. `fused_warp`, `fused_block`, `cluster` and `online` take whole packs.
+ * Otherwise softmax of more than LONGEST_BESIDE elements takes the general kernels, unless a wide
+ * strip holds its columns: kernels of their own made some of them slower. */
 static void take_loader_of_columns(const gpu_row *row, ons_plan *plan) {
     enum {
-        STRIDED_THREADS = 256, /* of a block, but for 16-bit gradients */
-        LEAST_APART = 256,     /* columns of a slice; fewer leave lanes idle */
-        SECTOR = 32            /* bytes of memory that arrive together */
+        STRIDED_THREADS = 256,    /* of a block, but for 16-bit gradients */
+        LEAST_APART = 256,        /* columns of a slice; fewer leave lanes idle */
+        LONGEST_PACKED = 1 << 30, /* packed_columns counts elements in an int */
+        SECTOR = 32               /* bytes of memory that arrive together */
     };
     const wide_strip strip = wide_strip_of(row, plan);
     const bool in_warp = plan->method == ONS_METHOD_fused_warp;
     const bool held =
         in_warp || plan->method == ONS_METHOD_fused_block || plan->method == ONS_METHOD_cluster;
+    const bool online = plan->method == ONS_METHOD_online && plan->N <= LONGEST_PACKED;
     const bool gains = row->gradient || strip.fits || (in_warp && plan->tile <= LONGEST_BESIDE);
     /* some warps of packs would begin inside a sector */
     const bool uneven = row->slice * row->element_bytes % SECTOR != 0;
     plan->loader = ONS_GENERAL;
-    if (row->packed && held && !(strip.fits && uneven))
+    if (row->packed && (held || online) && !(strip.fits && uneven))
         plan->loader = ONS_PACKED;
     else if (row->beside && in_warp && gains && row->slice >= LEAST_APART && !row->gradient)
         plan->loader = ONS_PACKED_APART;

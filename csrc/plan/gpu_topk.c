@@ -85,18 +85,19 @@ static const sorted_shape *find_sorted(const gpu_row *row, int64_t k, const ons_
  * bound the k-th element better. Many rows of more than SORTED_CHUNKS chunks take it if k is 17 to
  * 32, since half a warp has only 32 tops. Few rows take it if they have more than SHORT_CHUNKS
  * chunks. But up to SORTED_CHUNKS chunks without gaps, topk/sorted.cu is sooner for 16-bit rows of
- * whole packs, and for a large k. float32 rows that want most elements take a whole warp again. In
- * float64 the number of lanes changes bits, so no row takes it. */
+ * whole packs, for a small k of longer rows of whole packs, and for a large k. float32 rows that
+ * want most elements take a whole warp again. In float64 the number of lanes changes bits, so no
+ * row takes it. */
 static bool is_for_whole_warp(const gpu_row *row, int64_t k, const ons_plan *plan) {
-    enum { SHORT_CHUNKS = 16, SORTED_CHUNKS = 64, ELEMENTS_A_WANTED = 5 };
+    enum { SHORT_CHUNKS = 16, SORTED_CHUNKS = 64, ELEMENTS_A_WANTED = 5, SMALL = 8 };
     if (plan->compute != ONS_FLOAT32) return false;
     const bool few = has_few_slow_rows(row, plan);
     if (row->chunks > SORTED_CHUNKS) return few || (k > WARP / 2 && k <= WARP);
     if (!few || row->chunks <= SHORT_CHUNKS) return false;
     if (!row->contiguous) return true;
-    const bool small = k * ELEMENTS_A_WANTED <= plan->N;
-    if (row->is_16_bit) return small && plan->N % row->chunk != 0;
-    return small || wants_most(k, plan);
+    const bool small_of_longer = k <= SMALL && row->chunks > SORTED_CHUNKS / 2;
+    if (plan->N % row->chunk == 0 && (row->is_16_bit || small_of_longer)) return false;
+    return k * ELEMENTS_A_WANTED <= plan->N || (!row->is_16_bit && wants_most(k, plan));
 }
 
 /* Takes the first shape that holds the row: of topk/warp.cu if it is for a whole warp, else of

@@ -10,16 +10,41 @@
 template <typename Real>
 constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
 
+/* Tiles that a thread loads before it uses the first of them. There are few strips of columns, so a
+ * multiprocessor often has only one block. Its threads load 128 bytes each at once. */
+template <typename Rows>
+constexpr int TILES_AT_ONCE = 1;
+template <typename X, bool WHOLE>
+constexpr int TILES_AT_ONCE<packed_columns<X, WHOLE>> = 8 / (int)sizeof(X);
+
+/* Loads TILES tiles. Each is `step` chunks after the one before. After all loads it calls before(),
+ * and visit(chunk, tile) with each tile in order. */
+template <int TILES, int K, int STRIDE, typename Rows, typename Before, typename Visit>
+__device__ __forceinline__ void visit_tiles(const Rows &row, int64_t chunk, int64_t step,
+                                            Before before, Visit visit) {
+    const auto tile = converted(row.template load<K, STRIDE>(chunk));
+    auto before_next = [&] {
+        before();
+        visit(chunk, tile);
+    };
+    if constexpr (TILES == 1)
+        before_next();
+    else
+        visit_tiles<TILES - 1, K, STRIDE>(row, chunk + step, step, before_next, visit);
+}
+
 /* Calls visit(chunk, tile) with this thread's chunks of every tile. The block's warps take the
  * tiles from chunk `begin` to `end` in turn. */
 template <typename Form, int K, typename Rows, typename Visit>
 __device__ inline void for_each_tile(const Rows &row, int64_t begin, int64_t end, Visit visit) {
     constexpr int WARP_TILE = K * Form::LANES_ALONG; /* chunks that a warp's lanes take at once */
+    constexpr int TILES = TILES_AT_ONCE<Rows>;
     const int64_t step = warps_of_block() * WARP_TILE;
     known(row, [&](const auto &row) {
-        for (int64_t from = begin + warp_of_block() * WARP_TILE; from < end; from += step) {
+        /* If TILES is not 1, `end` is the end of the row. So a tile after it has no elements. */
+        for (int64_t from = begin + warp_of_block() * WARP_TILE; from < end; from += TILES * step) {
             int64_t chunk = from + Form::template chunk<K>(0);
-            visit(chunk, converted(row.template load<K, Form::STRIDE>(chunk)));
+            visit_tiles<TILES, K, Form::STRIDE>(row, chunk, step, [] {}, visit);
         }
     });
 }
@@ -37,18 +62,40 @@ __device__ inline void rewrite_tiles(const Rows &row, int64_t begin, int64_t end
     });
 }
 
+/* Number of elements that a chunk has of one row. */
+template <typename Rows>
+constexpr int ELEMENTS_A_CHUNK = Rows::V;
+template <typename X, bool WHOLE>
+constexpr int ELEMENTS_A_CHUNK<packed_columns<X, WHOLE>> = 1;
+
+/* Number of chunks in a row of N elements, and in this row. A row after the last has none. */
+template <typename Rows>
+__device__ inline int64_t chunks_of(int64_t N) {
+    return (N + ELEMENTS_A_CHUNK<Rows> - 1) / ELEMENTS_A_CHUNK<Rows>;
+}
 template <typename Rows>
 __device__ inline int64_t chunks_of(const Rows &row) {
-    return (row.N + Rows::V - 1) / Rows::V;
+    return chunks_of<Rows>(row.N);
+}
+
+/* The reference of a thread's row, or of its columns. */
+template <typename Real>
+__device__ inline auto reference_of(const row_constants<Real> &row) {
+    return reference<Real>(row.m);
+}
+template <typename Real, int C>
+__device__ inline auto reference_of(const each_column<row_constants<Real>, C> &rows) {
+    return reference<each_column<Real, C>>(
+        for_each_column<C>([&](int c) { return rows.each[c].m; }));
 }
 
 /* Fills x with the results of a tile in an operation of Ops. `row` has the constants of the row,
  * and `to` is the reference of its maximum. Returns the result of an excluded element. The branch
  * on the operation is here: around the loop over tiles it would duplicate each load and store. */
-template <typename Ops, typename Tile, typename Real, int n>
+template <typename Ops, typename Tile, typename Reference, typename Constants, typename Real, int n>
 __device__ __forceinline__ Real finish_tile_of(ons_operation operation, const Tile &tile,
-                                               const reference<Real> &to,
-                                               const row_constants<Real> &row, Real (&x)[n]) {
+                                               const Reference &to, const Constants &row,
+                                               Real (&x)[n]) {
     Real excluded = 0;
     with_operation<Ops>(operation, [&](auto op) {
         finish_tile<decltype(op)>(tile, to, row, x);
@@ -57,28 +104,30 @@ __device__ __forceinline__ Real finish_tile_of(ons_operation operation, const Ti
     return excluded;
 }
 
-/* Reads the tiles of a row again and writes the results. */
+/* Reads the tiles of this thread's rows again and writes the results. */
 template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
-          typename Real>
+          typename Constants>
 __device__ inline void finish_tiles_with(const Arguments &args, const Rows &row, int64_t begin,
-                                         int64_t end, const row_constants<Real> &constants) {
-    const reference<Real> to(constants.m);
+                                         int64_t end, const Constants &constants) {
+    const auto to = reference_of(constants);
     rewrite_tiles<Form, K>(row, begin, end, [&](const auto &tile, auto &x) {
         return finish_tile_of<Ops>(args.operation(), tile, to, constants, x);
     });
 }
 
-/* Writes the results of row `index` of this launch, or its one value. Ops may be one operation:
- * some kernels are faster if they branch around the loop. */
+/* Writes the results of this thread's rows, or the one value of row `index` of this launch. Ops may
+ * be one operation: some kernels are faster if they branch around the loop. */
 template <typename Ops, typename Form, int K = TILE_CHUNKS, typename Arguments, typename Rows,
-          typename Real>
+          typename States>
 __device__ inline void finish_tiles(const Arguments &args, int64_t index, const Rows &row,
-                                    int64_t begin, int64_t end, const state<Real> &total) {
+                                    int64_t begin, int64_t end, const States &total) {
     if constexpr (Ops::ONE_A_ROW)
         put_value<Ops>(args, index, warp_of_block() == 0 && Form::writes(), row, total);
     else
         finish_tiles_with<Ops, Form, K>(args, row, begin, end,
-                                        constants_in<Ops>(args.operation(), total));
+                                        Form::of_rows(total, [&](const auto &one) {
+                                            return constants_in<Ops>(args.operation(), one);
+                                        }));
 }
 
 /* Calls body(operations, rows_of<Rows>, the form) with the Rows that fit. */

@@ -10,6 +10,7 @@
 #define ONS_COLUMNS_OF_THREAD_CUH
 
 #include "../statistic/finish.cuh"
+#include "../statistic/merge.cuh"
 #include "../statistic/sum_in_double.cuh"
 #include "tile.cuh"
 
@@ -51,6 +52,11 @@ struct column_tile {
                 x[k * C + c + 1] = raw[k].template real<decltype(type)>(c + 1);
             }
         });
+    }
+
+    __device__ __forceinline__ void take(Real (&x)[K * C]) const {
+#pragma unroll
+        for (int c = 0; c < C; c += 2) take_two(x, c);
     }
 
     /* The largest of each column, over all ALONG lanes. */
@@ -179,6 +185,8 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_EXPONENTIALS> {
    public:
     __device__ explicit finish_of(const state<each_column<Real, C>> &row)
         : column(finish_each<one_column>(row)) {}
+    __device__ explicit finish_of(const each_column<row_constants<Real>, C> &rows)
+        : column(for_each_column<C>([&](int c) { return one_column(rows.each[c]); })) {}
 
     /* `rows` stay in shared memory. If all were read at once, they would take the elements'
      * registers. */
@@ -217,8 +225,7 @@ __device__ __forceinline__ lifted_sum<each_column<Real, C>> take_and_sum(
     Real (&x)[K * C]) {
     Real lifted[K * C];
     const auto sums = exponentiate(tile, to, lifted);
-#pragma unroll
-    for (int c = 0; c < C; c += 2) tile.take_two(x, c);
+    tile.take(x);
     return sums;
 }
 
@@ -229,6 +236,8 @@ class finish_of<Op, each_column<Real, C>, ONS_KEEP_ELEMENTS> {
    public:
     __device__ explicit finish_of(const state<each_column<Real, C>> &row)
         : column(finish_each<one_column>(row)) {}
+    __device__ explicit finish_of(const each_column<row_constants<Real>, C> &rows)
+        : column(for_each_column<C>([&](int c) { return one_column(rows.each[c]); })) {}
     __device__ finish_of(const each_column<Real, C> &, const row_constants<Real> *rows)
         : column(for_each_column<C>([&](int c) { return one_column(rows[c]); })) {}
 
@@ -304,6 +313,9 @@ struct block_of_packs : lanes_of_packs<C, C> {
     using lanes_of_packs<C, C>::ACROSS;
     static constexpr int ROWS = WARP, LANES_ALONG = C;
 
+    template <typename Real>
+    struct running; /* below */
+
     __device__ static int row() { return threadIdx.x % ACROSS * C; }
     template <int K>
     __device__ static int chunk(int warp) {
@@ -339,6 +351,21 @@ struct block_of_packs : lanes_of_packs<C, C> {
         return strip + row();
     }
 
+    /* The functions that `online` needs (team/forms.cuh). */
+    template <typename Real>
+    __device__ static state<Real> merge_warp(state<Real> mine) {
+        return mine;
+    }
+    __device__ static int slot(int part) { return part * ROWS + own_column(); }
+    template <typename Real, typename Make>
+    __device__ static auto of_rows(const state<Real> *rows, Make make) {
+        return for_each_column<C>([&](int c) { return make(rows[c]); });
+    }
+    template <typename Real, typename Make>
+    __device__ static auto of_rows(const each_column<state<Real>, C> &rows, Make make) {
+        return of_rows(rows.each, make);
+    }
+
    private:
     __device__ static int along() { return threadIdx.x % WARP / ACROSS; }
 
@@ -370,5 +397,35 @@ struct block_of_packs : lanes_of_packs<C, C> {
         return own;
     }
 };
+
+/* What a thread keeps while it reads its columns: the maximum of each of them, and the (m, d) of
+ * this lane's own column. */
+template <int C>
+template <typename Real>
+struct block_of_packs<C>::running {
+    each_column<Real, C> m;
+    running_state<Real> own;
+
+    __device__ running() {
+#pragma unroll
+        for (int c = 0; c < C; c++) m.each[c] = own.m;
+    }
+    __device__ state<Real> rounded() const { return own.rounded(); }
+};
+
+/* Does for C columns what online_step of statistic/running_pair.cuh does for one row. */
+template <typename X, int C, int K, typename Real = typename compute_of<X>::type>
+__device__ inline void online_step(
+    typename block_of_packs<C>::template running<typename compute_of<X>::type> &so_far,
+    const column_tile<X, C, K, C> &tile) {
+    using Form = block_of_packs<C>;
+    const each_column<Real, C> top = tile.largest();
+    so_far.m = for_each_column<C>([&](int c) { return larger(so_far.m.each[c], top.each[c]); });
+    const Real m = Form::own(so_far.m, Real()).m;
+    if (m != so_far.own.m) so_far.own.raise(m);
+    Real x[K * C];
+    const auto sums = exponentiate(tile, reference<each_column<Real, C>>(so_far.m), x);
+    so_far.own.sum.add(Form::near(sums));
+}
 
 #endif

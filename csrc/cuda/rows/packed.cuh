@@ -89,7 +89,7 @@ class packed_columns {
         store_as<X, K, STREAM>(at, from);
     }
 
-    int N; /* int is enough: a row fits in registers */
+    int N; /* int is enough, by plan/gpu_shape.c */
 
    private:
     static constexpr bool CAN_WIDEN = std::is_same_v<X, any_16_bit>;

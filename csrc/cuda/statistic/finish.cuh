@@ -124,16 +124,16 @@ __device__ __forceinline__ Real finish_kept(ons_operation operation, Real (&x)[n
     return excluded;
 }
 
-/* Fills x with the results of a tile in Op. `row` has the constants of its row, and `to` is the
- * reference of the row's maximum. */
-template <typename Op, typename Tile, typename Real, int n>
-__device__ __forceinline__ void finish_tile(const Tile &tile, const reference<Real> &to,
-                                            const row_constants<Real> &row, Real (&x)[n]) {
+/* Fills x with the results of a tile in Op. `row` has the constants of its row, or of each of its
+ * columns, and `to` is the reference of their maxima. */
+template <typename Op, typename Tile, typename M, typename Constants, typename Real, int n>
+__device__ __forceinline__ void finish_tile(const Tile &tile, const reference<M> &to,
+                                            const Constants &row, Real (&x)[n]) {
     if constexpr (Op::KEEPS == ONS_KEEP_EXPONENTIALS)
         exponentiate(tile, to, x);
     else
         tile.take(x);
-    finish_of<Op, Real>{row}(x);
+    finish_of<Op, M>{row}(x);
 }
 
 template <typename Ops, typename Real>

@@ -1,5 +1,5 @@
-/* running_pair.cuh - the statistic of online_block: the pair (m, d) runs over a thread's chunks one
- * by one (arXiv 1805.02867, algorithm 3). Only the tile is kept. */
+/* running_pair.cuh - one step of a running (m, d), and the statistic of online_block: the pair runs
+ * over a thread's chunks one by one (arXiv 1805.02867, algorithm 3). Only the tile is kept. */
 #ifndef ONS_RUNNING_PAIR_CUH
 #define ONS_RUNNING_PAIR_CUH
 

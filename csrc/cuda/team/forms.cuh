@@ -19,6 +19,9 @@
 struct block_a_row {
     static constexpr int ROWS = 1, STRIDE = WARP, LANES_ALONG = WARP;
 
+    template <typename Real>
+    using running = running_state<Real>;
+
     __device__ static int row() { return 0; }
     /* The first chunk of this lane, in the part of warp number `warp` of the row. */
     template <int K>
@@ -38,11 +41,19 @@ struct block_a_row {
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         return merge_by_warp(parts, count);
     }
+    /* Calls make(state) for each of this thread's rows. Returns the results. */
+    template <typename Real, typename Make>
+    __device__ static auto of_rows(const state<Real> &row, Make make) {
+        return make(row);
+    }
 };
 
 /* Column form: a block has 32 rows, and each lane of a warp has one of them. */
 struct block_of_columns {
     static constexpr int ROWS = WARP, STRIDE = 1, LANES_ALONG = 1;
+
+    template <typename Real>
+    using running = running_state<Real>;
 
     __device__ static int row() { return threadIdx.x % WARP; }
     template <int K>
@@ -79,6 +90,10 @@ struct block_of_columns {
     template <typename Real>
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         return merge_some(parts, row(), count * ROWS, ROWS);
+    }
+    template <typename Real, typename Make>
+    __device__ static auto of_rows(const state<Real> &row, Make make) {
+        return make(row);
     }
 };
 
@@ -120,10 +135,10 @@ __device__ inline void merge_strip(const state<Real> *parts, int count, Take tak
 /* Merges the states of the block's warps for each of a thread's rows. `parts` is shared memory with
  * a state for each warp and row. No thread may write to it before the next barrier of the block. */
 template <typename Form, typename State, typename Real>
-__device__ inline State merge_block(State warp, state<Real> *parts) {
+__device__ inline auto merge_block(State warp, state<Real> *parts) {
     constexpr int ROWS = Form::ROWS;
-    if (blockDim.x == WARP) return warp;
     if constexpr (ROWS == 1) {
+        if (blockDim.x == WARP) return warp;
         if (Form::writes()) parts[Form::slot(warp_of_block())] = warp;
         __syncthreads();
         return Form::merge_parts(parts, warps_of_block());
@@ -135,7 +150,7 @@ __device__ inline State merge_block(State warp, state<Real> *parts) {
             if (lane == 0) parts[row] = all;
         });
         __syncthreads();
-        return parts[Form::row()];
+        return Form::of_rows(Form::of_thread(parts), [](const state<Real> &one) { return one; });
     }
 }
 
