@@ -631,12 +631,13 @@ def test_what_a_plan_quotes_was_measured():
         (129, 65536, 8, "float32", "online"),
         (128, 65541, 8, "float32", "online"),
         (128, 65541, 8, "bfloat16", "cluster"),  # one block reads such a row slowly
-        (500, 400, 20, "float32", "fused_warp"),
-        (500, 400, 21, "float32", "fused_block"),
-        (600, 400, 21, "float32", "fused_warp"),
-        (1000, 400, 301, "float32", "fused_block"),
-        (300, 128, 100, "float32", "fused_block"),
-        (300, 128, 100, "bfloat16", "fused_warp"),
+        (500, 400, 301, "float32", "fused_warp"),
+        (500, 200, 20, "float64", "fused_warp"),
+        (500, 200, 21, "float64", "fused_block"),
+        (600, 200, 21, "float64", "fused_warp"),
+        (1000, 200, 151, "float64", "fused_block"),
+        (300, 128, 100, "float64", "fused_block"),
+        (300, 128, 100, "float32", "fused_warp"),
     ],
 )
 def test_where_top_k_changes_its_method(rows, N, k, dtype, method):
