@@ -49,6 +49,11 @@ static bool has_few_slow_rows(const gpu_row *row, const ons_plan *plan) {
 
 static bool wants_most(int64_t k, const ons_plan *plan) { return 4 * k > 3 * plan->N; }
 
+/* A shape of topk/warp.cu or topk/route.cu, and of topk/sorted.cu. */
+typedef struct {
+    topk_rows rows;
+    int lanes, chunks;
+} listed_shape;
 typedef struct {
     topk_rows rows;
     int lanes, chunks, kept;
@@ -103,10 +108,7 @@ static bool is_for_whole_warp(const gpu_row *row, int64_t k, const ons_plan *pla
 /* Takes the first shape that holds the row: of topk/warp.cu if it is for a whole warp, else of
  * topk/sorted.cu if that has one. Returns false if no shape holds the row. */
 static bool shape_warp(const gpu_row *row, int64_t k, ons_plan *plan) {
-    static const struct {
-        topk_rows rows;
-        int lanes, chunks;
-    } shapes[] = {
+    static const listed_shape shapes[] = {
 #define ONS_TOPK_SHAPE(rows, lanes, chunks) {TOPK_##rows##_ROWS, lanes, chunks},
 #include "../cuda/kernels.def"
 #undef ONS_TOPK_SHAPE
@@ -231,10 +233,7 @@ static ons_status shape(const gpu_row *row, int64_t k, ons_plan *plan) {
 
 /* Takes the first shape of topk/route.cu that holds the row. Returns false if there is none. */
 static bool take_route_shape(const gpu_row *row, int64_t groups, ons_plan *plan) {
-    static const struct {
-        topk_rows rows;
-        int lanes, chunks;
-    } shapes[] = {
+    static const listed_shape shapes[] = {
 #define ONS_ROUTE_SHAPE(rows, lanes, chunks) {TOPK_##rows##_ROWS, lanes, chunks},
 #include "../cuda/kernels.def"
 #undef ONS_ROUTE_SHAPE

@@ -68,11 +68,12 @@ constexpr int ELEMENTS_A_CHUNK = Rows::V;
 template <typename X, bool WHOLE>
 constexpr int ELEMENTS_A_CHUNK<packed_columns<X, WHOLE>> = 1;
 
-/* Number of chunks in a row of N elements, and in this row. A row after the last has none. */
+/* Number of chunks in a row of N elements. */
 template <typename Rows>
 __device__ inline int64_t chunks_of(int64_t N) {
     return (N + ELEMENTS_A_CHUNK<Rows> - 1) / ELEMENTS_A_CHUNK<Rows>;
 }
+/* Number of chunks in this row. A row after the last has no chunks. */
 template <typename Rows>
 __device__ inline int64_t chunks_of(const Rows &row) {
     return chunks_of<Rows>(row.N);
