@@ -82,7 +82,7 @@ def other_cases(dtype: str, quick: bool) -> Iterator[Case]:
     for shape, axis in OTHER_AXES:
         yield Case("other", shape, dtype, axis=axis)
     for (shape, axis), operation in itertools.product(
-        CLASSES[: 1 if quick else None], ["softmax", *GRADIENTS]
+        CLASSES[: 1 if quick else None], ["softmax", "logsumexp", *GRADIENTS]
     ):
         yield Case("other", shape, dtype, axis=axis, operation=operation)
     rows, N = QUICK_OTHER_ROWS if quick else OTHER_ROWS

@@ -14,7 +14,8 @@ extern "C" {
 #define ONS_CONSTANT static inline
 #endif
 
-/* The entries of kernels.def. */
+/* The entries of kernels.def. launch_rows.cuh and launch_columns.cuh compare kinds of rows by < and
+ * >=, so their order matters. */
 typedef enum {
 #define ONS_FAMILY(name, ...) ONS_FAMILY_##name,
 #include "kernels.def"
@@ -26,6 +27,7 @@ typedef enum {
     ONS_GENERAL_ROWS,
     ONS_CONTIGUOUS_ROWS,
     ONS_CONTIGUOUS_ALONE_ROWS,
+    ONS_PACKED_ROWS,
     ONS_EVERY_ROWS
 } ons_kinds_of_rows;
 typedef enum { ONS_NO_ALIGNED, ONS_16_BIT_ALIGNED, ONS_ALL_ALIGNED } ons_aligned_kernels;

@@ -35,17 +35,13 @@ __global__ void __launch_bounds__(THREADS<Form>, MIN_BLOCKS<Rows>)
     if (warp_of_block() == 0 && Form::writes()) *part.of_part(states, args, parts) = mine;
 }
 
-/* Merges the states of a row's parts. In the row form all threads of the block share this work;
- * they must call it together and once. */
+/* Merges the states of the parts of this lane's row. All threads of the block share this work: they
+ * must call it together and once. In the column form each warp takes some of the parts. */
 template <typename Form, typename Real>
 __device__ inline state<Real> merge_row(const state<Real> *states, int parts) {
-    if constexpr (Form::ROWS > 1) {
-        return Form::merge_parts(states, parts);
-    } else {
-        __shared__ state<Real> warps[THREADS<Form> / WARP];
-        return merge_block<Form>(
-            Form::merge_warp(merge_some(states, threadIdx.x, parts, blockDim.x)), warps);
-    }
+    __shared__ state<Real> warps[THREADS<Form> / WARP * Form::ROWS];
+    const state<Real> some = merge_some(states, threadIdx.x, parts * Form::ROWS, blockDim.x);
+    return merge_block<Form>(Form::merge_warp(some), warps);
 }
 
 /* A row has `states_a_row` states: one for each part, or one. */

@@ -11,6 +11,8 @@
 #define COPY_SHARE 0.88
 #define BANDWIDTH_OF_H200 4.8e12
 
+enum { CHUNK_OF_FLOATS = 4 };
+
 /* A row in chunks, and how a block's threads share it. */
 typedef struct {
     int64_t chunks;

@@ -158,24 +158,34 @@ static choice choose_in_column_form(const gpu_row *row, ons_dtype dtype, const o
     if (fits(ONS_METHOD_cluster, row, plan))
         return (choice){ONS_METHOD_cluster, "32 rows fit the registers of a cluster: one read",
                         RESULTS "float32 4096x4096 axis 0: cluster 0.83, online 0.55"};
-    /* `online` needs fewer strips if it takes packs of columns. `split` never takes them. */
-    const int64_t least = ceil_div(row->gpu->multiprocessors, row->packed ? 3 : 2);
-    if (strips >= least)
+    /* `online` takes packs of columns, and `split` does not. Otherwise `split` is faster. */
+    if (row->packed && strips >= ceil_div(row->gpu->multiprocessors, 2))
         return (choice){ONS_METHOD_online,
-                        "rows too long to be held, and enough of them for blocks of 32",
-                        RESULTS "float32 4096x4096 axis 0: online 0.55, split 0.45"};
+                        "rows too long to be held, and enough of them for blocks of 32", NULL};
     return (choice){ONS_METHOD_split,
-                    "few rows, too long to be held on the chip: blocks share each 32 rows", NULL};
+                    "rows too long to be held on the chip: blocks share each 32 rows", NULL};
 }
 
 /* Nothing is kept of a row, so reading it tile by tile is enough. */
 static choice choose_for_values(const gpu_row *row, const ons_plan *plan) {
-    int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
-    /* half of the threads that fit are enough for the speed of the memory */
-    int64_t enough = (int64_t)row->gpu->threads_a_multiprocessor / 2 * row->gpu->multiprocessors;
+    const int64_t blocks = ceil_div(plan->rows, row->threads_a_lane);
+    /* So many threads read at the speed of the memory: half of the threads that fit, or an eighth
+     * if a thread reads many tiles of a column. */
+    const bool many_tiles = plan->form == ONS_COLUMN_FORM && row->chunk == CHUNK_OF_FLOATS;
+    const int64_t enough = (int64_t)row->gpu->threads_a_multiprocessor / (many_tiles ? 8 : 2) *
+                           row->gpu->multiprocessors;
     if (fits(ONS_METHOD_fused_warp, row, plan))
-        return (choice){ONS_METHOD_fused_warp, "a warp reads the row at once: no barrier", NULL};
-    if (blocks * with_method(ONS_METHOD_online, row, plan).threads >= enough)
+        return (choice){ONS_METHOD_fused_warp,
+                        plan->form == ONS_ROW_FORM
+                            ? "a warp reads the row at once: no barrier"
+                            : "a row fits the registers of a few lanes: no barrier",
+                        NULL};
+    const ons_plan online = with_method(ONS_METHOD_online, row, plan);
+    if (row->beside && online.loader != ONS_PACKED && fits(ONS_METHOD_fused_block, row, plan))
+        return (choice){ONS_METHOD_fused_block,
+                        "rows side by side, not in whole packs: a block reads 32 rows at once",
+                        NULL};
+    if (blocks * online.threads >= enough)
         return (choice){ONS_METHOD_online, "one read, tile by tile", NULL};
     if (row->chunks > VALUE_BLOCK_CHUNKS &&
         with_method(ONS_METHOD_cluster, row, plan).family == ONS_FAMILY_cluster_few_rows)
@@ -364,12 +374,13 @@ static bool is_beside(const ons_problem *problem) {
 }
 
 /* Whether all packs of such columns are whole, and lie at multiples of their size. A pack has as
- * many columns as a chunk has elements. */
+ * many columns as a chunk has elements. If the result is one value a row, only x has packs. */
 static bool has_whole_packs(const ons_problem *problem) {
     const ons_role roles[] = {ONS_X, ONS_Y, ONS_GRADIENT};
     const int inner = problem->dims - 2, pack = 4;
     bool whole = problem->extent[inner] % pack == 0;
-    for (int i = 0; i < 2 + ons_operations[problem->operation].gradient; i++) {
+    const ons_operation_info *info = &ons_operations[problem->operation];
+    for (int i = 0; i < (info->one_a_row ? 1 : 2 + info->gradient); i++) {
         const ons_operand *operand = &problem->operand[roles[i]];
         const int64_t size = pack * ons_dtype_size(operand->dtype);
         whole = whole && (uintptr_t)operand->data % (uintptr_t)size == 0;

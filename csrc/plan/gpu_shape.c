@@ -3,8 +3,6 @@
  * depend on the number of rows. */
 #include "gpu.h"
 
-enum { CHUNK_OF_FLOATS = 4 };
-
 /* The family of kernels with a method's name. */
 static ons_family own_family(ons_method method) {
 #define ONS_FAMILY_EVERYWHERE(name) ONS_FAMILY_##name
@@ -31,10 +29,11 @@ static gpu_row seen_by(ons_family family, const gpu_row *row) {
     ons_kinds_of_rows kind = kinds[family][has_one_a_row(row)];
     gpu_row seen = *row;
     if (kind == ONS_EVERY_ROWS) return seen;
-    seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS;
+    seen.contiguous &= kind == ONS_CONTIGUOUS_ROWS || kind == ONS_PACKED_ROWS;
     seen.is_16_bit &= seen.contiguous;
     seen.unaligned &= seen.contiguous;
-    seen.packed = seen.beside = seen.masked = false;
+    seen.packed &= kind == ONS_PACKED_ROWS;
+    seen.beside = seen.masked = false;
     seen.staged &= seen.contiguous;
     return seen;
 }
@@ -265,12 +264,15 @@ static void take_block(const gpu_row *row, ons_plan *plan) {
 }
 
 static void take_passes(const gpu_row *row, ons_plan *plan) {
-    bool value = plan->method == ONS_METHOD_online && has_one_a_row(row) &&
-                 plan->form == ONS_ROW_FORM && row->chunk == CHUNK_OF_FLOATS;
-    int chunks = value ? VALUE_CHUNKS : TILE_CHUNKS;
-    /* a row that is read once: with more elements a thread, there is less to merge */
-    int64_t share = value ? VALUE_TILES * chunks : chunks;
-    int64_t threads = ceil_div(row->chunks, share) * row->threads_a_lane;
+    const bool value = plan->method == ONS_METHOD_online && has_one_a_row(row) &&
+                       row->chunk == CHUNK_OF_FLOATS,
+               in_rows = plan->form == ONS_ROW_FORM;
+    const int chunks = value && in_rows ? VALUE_CHUNKS : TILE_CHUNKS;
+    /* The row is read once. If a thread has more elements, there is less to merge. In the column
+     * form one warp takes up to twice VALUE_TILES tiles, if it then has the whole column. */
+    const bool in_one_warp = !in_rows && row->chunks <= 2 * VALUE_TILES * chunks;
+    const int64_t tiles = !value ? 1 : in_one_warp ? 2 * VALUE_TILES : VALUE_TILES;
+    const int64_t threads = ceil_div(row->chunks, tiles * chunks) * row->threads_a_lane;
     plan->threads = (int)min_of(PASS_THREADS, ceil_div(threads, WARP) * WARP);
     plan->elements_a_thread = chunks * row->chunk;
     plan->blocks_a_row = 1;
@@ -544,9 +546,10 @@ static void take_wide_strip(const gpu_row *row, const wide_strip *strip, ons_pla
     plan->threads = (int)ceil_div(strip->parts * plan->width, WARP) * WARP;
 }
 
-/* How columns arrive. `fused_warp`, `fused_block`, `cluster` and `online` take whole packs.
- * Otherwise softmax of more than LONGEST_BESIDE elements takes the general kernels, unless a wide
- * strip holds its columns: kernels of their own made some of them slower. */
+/* How columns arrive. `fused_warp`, `fused_block`, `cluster` and `online` take whole packs. If the
+ * result is one value a row, only `fused_warp` and `online` do, and all other columns take the
+ * general kernels. Otherwise softmax of more than LONGEST_BESIDE elements takes the general
+ * kernels, unless a wide strip holds its columns: kernels of their own made some of them slower. */
 static void take_loader_of_columns(const gpu_row *row, ons_plan *plan) {
     enum {
         STRIDED_THREADS = 256,    /* of a block, but for 16-bit gradients */

@@ -16,6 +16,9 @@ from gpu_support import (
     torch,
 )
 
+import onsoftmax as ons
+from onsoftmax import _core
+
 # Around lengths where a kernel holds more packs, takes another warp or block, or leaves the last one part
 # empty.
 LENGTHS = {
@@ -168,6 +171,72 @@ def test_auto_beyond_what_holds_them(types):
             y = softmax(x, 0, dtype=y_type)
             what = f"{name(x_type)} to {name(y_type)} {N}x{width}"
             complaints.add(what, complaint(y, exact(x, 0, compute=compute), compute))
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=name)
+@pytest.mark.parametrize("method", ("fused_warp", "online"))
+def test_one_value_a_column(method, dtype):
+    """logsumexp and pairs of columns in packs have the bits of columns one by one. Some lengths lie where one
+    more warp shares a column."""
+    with Complaints() as complaints:
+        for N in (*LENGTHS[method], *((128, 129, 256, 2049, 2100) if method == "online" else ())):
+            whole = columns(N, max(WIDTHS), dtype)
+            expected = ons.logsumexp(apart(whole), 0, method=method)
+            what = f"{method} {name(dtype)} N={N}"
+            single = ons.logsumexp(apart(whole).float(), 0, method=method)
+            near = torch.allclose(
+                single.double(), whole.double().logsumexp(0), rtol=1e-6, atol=1e-6, equal_nan=True
+            )
+            complaints.expect(what, near, "not near")
+            complaints.expect(what, same_bits(expected, single.to(dtype)), "not the rounded float32 result")
+            pairs = _core.normalizer(apart(whole), 0, method=method)
+            for width in WIDTHS:
+                part = whole[:, :width].contiguous()
+                for how, x in (("", part), (", apart", placed(part, 4, 8))):
+                    found = ons.logsumexp(x, 0, method=method)
+                    complaints.expect(
+                        f"{what} {width} columns{how}", same_bits(found, expected[:width]), "other bits"
+                    )
+                found = _core.normalizer(part, 0, method=method)
+                complaints.expect(f"{what} {width} pairs", same_bits(found, pairs[:width]), "other bits")
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32), ids=name)
+@pytest.mark.parametrize("method", ("fused_warp", "online"))
+def test_one_value_a_column_of_slices(method, dtype):
+    """The same in many slices, one after the other, with gaps, and with the dimensions swapped."""
+    for N, slices, width in ((21, 70_001, 4), (300, 301, 32), (32, 301, 2052), (2, 29, 40), (1000, 7, 68)):
+        if method == "fused_warp" and LENGTHS[method][-1] < N:
+            continue
+        x = columns(N, slices * width, dtype).view(N, slices, width).transpose(0, 1).contiguous()
+        x[:, 0, 0] = torch.nan
+        expected = ons.logsumexp(apart(x.transpose(0, 1)), 0, method=method)
+        assert same_bits(ons.logsumexp(x, 1, method=method), expected), (N, slices, width)
+        spread = torch.zeros(2 * slices - 1, N, width, device=DEVICE, dtype=dtype)[::2]
+        spread.copy_(x)
+        assert same_bits(ons.logsumexp(spread, 1, method=method), expected), (N, slices, width)
+        swapped = x.permute(2, 0, 1)
+        assert same_bits(ons.logsumexp(swapped, 2, method=method), expected.T), (N, slices, width)
+        pairs = _core.normalizer(apart(x.transpose(0, 1)), 0, method=method)
+        assert same_bits(_core.normalizer(swapped, 2, method=method), pairs.transpose(0, 1)), (
+            N,
+            slices,
+            width,
+        )
+
+
+@pytest.mark.parametrize(
+    ("shape", "method"),
+    [
+        *(((400, 150, 1000), "online"), ((400, 150, 999), "fused_block"), ((400, 30, 1000), "fused_warp")),
+        *(((2, 20_000, 640), "split"), ((2, 100, 64), "fused_block")),
+    ],
+)
+def test_method_of_one_value_a_column(shape, method):
+    x = torch.randn(shape, device=DEVICE)
+    assert ons.plan(x, 1, operation="logsumexp").method == method
+    found = ons.logsumexp(x, 1)
+    assert torch.allclose(found.double(), x.double().logsumexp(1), rtol=1e-6, atol=1e-6)
 
 
 def test_too_long_for_them():

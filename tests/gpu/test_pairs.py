@@ -29,7 +29,17 @@ def assert_pairs(pairs, wanted, eps):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "shape, axis",
-    [((300, 3), -1), ((5, 77), -1), ((50, 1000), -1), ((3, 70001), -1), ((2, 500, 33), 1), ((9, 40), 0)],
+    [
+        ((300, 3), -1),
+        ((5, 77), -1),
+        ((50, 1000), -1),
+        ((3, 70001), -1),
+        ((2, 500, 33), 1),
+        ((9, 40), 0),  # in packs of columns, as the others below
+        ((2, 700, 68), 1),
+        ((3, 21, 12), 1),
+        ((5000, 1536), 0),
+    ],
 )
 @pytest.mark.parametrize("offset", [0.0, -16384.0, 1e6])
 def test_statistics(dtype, shape, axis, offset):

@@ -18,7 +18,7 @@
  *   far(own, sum, make)   merges whole(own, sum) over all near groups of the row, and returns
  *                         make(the merged one). A team of one near group returns whole(own, sum).
  *   leaves()              whether this thread has no elements and may return
- *   writes()              whether this thread writes the one value of its row
+ *   writes()              whether this thread writes the value of its row, or columns_to_write
  *   sums                  how a thread adds up its exponentials (statistic/sums.cuh)
  * A statistic may have results beside x (LEAVES_MORE). Its beside() then reads what a row has
  * beside its elements, finish() uses it, and leave() stores these results. If only the tile is

@@ -29,7 +29,7 @@ sliced_rows<typename Rows::element> sliced_rows_of(const launch_request &request
     return {sliced_input_of<X>(problem, ONS_X),
             y.data,
             slices < 0 ? 0 : y.stride[slices],
-            y.stride[axis],
+            y.stride[ons_operations[problem->operation].one_a_row ? inner : axis],
             width,
             padded,
             (int)request.plan->width,
@@ -61,8 +61,13 @@ ons_status with_columns(const launch_request &request, Body body) {
     });
 }
 
+template <typename X>
+using whole_packs = packed_columns<X, true>;
+template <typename X>
+using packs_apart = packed_columns<X, false>;
+
 /* Calls body(operations, rows_of<Rows<X>>) for rows side by side, with the type X of their
- * elements. For families with every kind of row. */
+ * elements. Returns ONS_E_OPERAND if the family has no such kernels. */
 template <ons_family FAMILY, template <typename> class Rows, typename Body>
 ons_status with_slices(const launch_request &request, Body body) {
     return with_operations(request, [&](auto ops) -> ons_status {
@@ -71,7 +76,8 @@ ons_status with_slices(const launch_request &request, Body body) {
             using Own = Rows<decltype(type)>;
             return body(Ops(), rows_of<Own>{sliced_rows_of<Own>(request)});
         };
-        if constexpr (KINDS<FAMILY, Ops> != ONS_EVERY_ROWS)
+        constexpr bool WHOLE = std::is_same_v<Rows<float>, whole_packs<float>>;
+        if constexpr (KINDS<FAMILY, Ops> < (WHOLE ? ONS_PACKED_ROWS : ONS_EVERY_ROWS))
             return ONS_E_OPERAND;
         else if (request.problem->operand[ONS_X].dtype == ONS_FLOAT32)
             return of_type(float());
@@ -79,9 +85,4 @@ ons_status with_slices(const launch_request &request, Body body) {
             return of_type(any_16_bit());
     });
 }
-template <typename X>
-using whole_packs = packed_columns<X, true>;
-template <typename X>
-using packs_apart = packed_columns<X, false>;
-
 #endif

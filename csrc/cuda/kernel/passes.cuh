@@ -10,27 +10,30 @@
 template <typename Real>
 constexpr int TILE = TILE_CHUNKS * CHUNK<Real>;
 
-/* Tiles that a thread loads before it uses the first of them. There are few strips of columns, so a
- * multiprocessor often has only one block. Its threads load 128 bytes each at once. */
+/* Tiles that a thread loads before it uses the first of them. Columns often give a multiprocessor
+ * few warps. So each of their threads loads 128 bytes at once. */
 template <typename Rows>
 constexpr int TILES_AT_ONCE = 1;
 template <typename X, bool WHOLE>
 constexpr int TILES_AT_ONCE<packed_columns<X, WHOLE>> = 8 / (int)sizeof(X);
 
-/* Loads TILES tiles. Each is `step` chunks after the one before. After all loads it calls before(),
- * and visit(chunk, tile) with each tile in order. */
-template <int TILES, int K, int STRIDE, typename Rows, typename Before, typename Visit>
-__device__ __forceinline__ void visit_tiles(const Rows &row, int64_t chunk, int64_t step,
-                                            Before before, Visit visit) {
+/* Loads tiles I to TILES - 1. Each tile begins `step` chunks after the tile before it. Then calls
+ * before(), and visit(chunk, tile) for each of these tiles that begins inside the row, in order.
+ * `first` is this thread's chunk in tile 0. `left` counts the chunks from the warp's tile 0 to the
+ * end of the row. */
+template <int TILES, int K, int STRIDE, int I = 0, typename Rows, typename Before, typename Visit>
+__device__ __forceinline__ void visit_tiles(const Rows &row, int64_t first, int64_t step,
+                                            int64_t left, Before before, Visit visit) {
+    const int64_t chunk = first + I * step;
     const auto tile = converted(row.template load<K, STRIDE>(chunk));
     auto before_next = [&] {
         before();
-        visit(chunk, tile);
+        if (I == 0 || I * step < left) visit(chunk, tile);
     };
-    if constexpr (TILES == 1)
+    if constexpr (I + 1 == TILES)
         before_next();
     else
-        visit_tiles<TILES - 1, K, STRIDE>(row, chunk + step, step, before_next, visit);
+        visit_tiles<TILES, K, STRIDE, I + 1>(row, first, step, left, before_next, visit);
 }
 
 /* Calls visit(chunk, tile) with this thread's chunks of every tile. The block's warps take the
@@ -41,10 +44,11 @@ __device__ inline void for_each_tile(const Rows &row, int64_t begin, int64_t end
     constexpr int TILES = TILES_AT_ONCE<Rows>;
     const int64_t step = warps_of_block() * WARP_TILE;
     known(row, [&](const auto &row) {
-        /* If TILES is not 1, `end` is the end of the row. So a tile after it has no elements. */
+        /* If TILES is not 1, `end` is the end of the row. A tile after it has no
+         * elements, and is not visited. */
         for (int64_t from = begin + warp_of_block() * WARP_TILE; from < end; from += TILES * step) {
             int64_t chunk = from + Form::template chunk<K>(0);
-            visit_tiles<TILES, K, Form::STRIDE>(row, chunk, step, [] {}, visit);
+            visit_tiles<TILES, K, Form::STRIDE>(row, chunk, step, end - from, [] {}, visit);
         }
     });
 }

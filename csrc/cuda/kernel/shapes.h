@@ -23,7 +23,7 @@ enum {
     UNALIGNED_WARPS = 24,         /* warps of such rows that fit a multiprocessor */
     TILE_CHUNKS = 4,              /* chunks of a thread in a tile, in methods with several passes */
     VALUE_CHUNKS = 8,             /* the same in online with one value a row, row form */
-    VALUE_TILES = 8,              /* tiles a thread there, if the row does not fill a block */
+    VALUE_TILES = 8,              /* tiles a thread in online with one value a row */
     PASS_THREADS = 512,           /* most threads of a block in these methods */
     SPLIT_CHUNKS = 8,             /* chunks of a thread in split, row form */
     SPLIT_THREADS = 256,          /* threads of a block there */

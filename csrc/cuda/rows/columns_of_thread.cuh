@@ -171,11 +171,38 @@ __device__ __forceinline__ lifted_sum<each_column<Real, C>> exponentiate(
     });
 }
 
+/* The sums of a tile's lifted exponentials. Nothing is kept. */
+template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typename Real>
+__device__ __forceinline__ auto sum_exponentials(const column_tile<X, C, K, ALONG> &tile,
+                                                 const reference<each_column<Real, C>> &to) {
+    Real lifted[K * C];
+    return exponentiate(tile, to, lifted);
+}
+
 /* The finish of each column, by the column's own state. */
 template <typename One, typename Real, int C>
 __device__ each_column<One, C> finish_each(const state<each_column<Real, C>> &row) {
     return for_each_column<C>(
         [&](int c) { return One(state<Real>{row.m.each[c], row.d.each[c]}); });
+}
+
+/* A lane writes the values of n of its thread's columns. `first` is the first of these columns. */
+template <int n>
+struct columns_to_write {
+    unsigned first;
+};
+template <typename Op, typename Arguments, typename Row, typename Real, int C, int n>
+__device__ __forceinline__ void put_value(const Arguments &args, int64_t index,
+                                          columns_to_write<n> own, const Row &row,
+                                          const state<each_column<Real, C>> &all) {
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        state<Real> one = {all.m.each[i], all.d.each[i]};
+#pragma unroll
+        for (int c = n; c < C; c += n)
+            if (own.first == c) one = {all.m.each[c + i], all.d.each[c + i]};
+        row.template put_value<Op>(args, index + own.first + i, one);
+    }
 }
 
 template <typename Op, typename Real, int C>
@@ -271,7 +298,10 @@ struct lanes_of_packs {
         return threadIdx.x % WARP / ACROSS * K;
     }
     __device__ static bool leaves() { return false; }
-    __device__ static bool writes() { return threadIdx.x % WARP < ACROSS; }
+    /* The ALONG lanes share the C values: each lane writes C / ALONG of them. */
+    __device__ static auto writes() {
+        return columns_to_write<C / ALONG>{threadIdx.x % WARP / ACROSS * (C / ALONG)};
+    }
 
     /* largest() has already merged all ALONG lanes. */
     template <typename Real>
@@ -333,6 +363,8 @@ struct block_of_packs : lanes_of_packs<C, C> {
         return from_nearest(mine);
     }
 
+    /* The number of this lane's own column among the columns of its thread. */
+    __device__ static int along() { return threadIdx.x % WARP / ACROSS; }
     __device__ static int own_column() { return row() + along(); }
     template <typename Sum>
     __device__ static each_column<Sum, C> of_columns(const Sum &own) {
@@ -357,18 +389,16 @@ struct block_of_packs : lanes_of_packs<C, C> {
         return mine;
     }
     __device__ static int slot(int part) { return part * ROWS + own_column(); }
+    __device__ static bool writes() { return true; }
     template <typename Real, typename Make>
-    __device__ static auto of_rows(const state<Real> *rows, Make make) {
-        return for_each_column<C>([&](int c) { return make(rows[c]); });
-    }
-    template <typename Real, typename Make>
-    __device__ static auto of_rows(const each_column<state<Real>, C> &rows, Make make) {
-        return of_rows(rows.each, make);
+    __device__ static auto of_rows(const state<Real> &own, Make make) {
+        return for_each_column<C>([&](int c) {
+            const int lane = threadIdx.x % ACROSS + c * ACROSS;
+            return make(state<Real>{__shfl_sync(~0u, own.m, lane), __shfl_sync(~0u, own.d, lane)});
+        });
     }
 
    private:
-    __device__ static int along() { return threadIdx.x % WARP / ACROSS; }
-
     /* Sums over the lanes, the nearest first, as sum_as_tree adds the smallest halves first. */
     template <typename Sum, int n>
     __device__ static Sum from_nearest(const each_column<Sum, n> &of_lane) {

@@ -3,7 +3,8 @@
  * (columns_of_thread.cuh). Each pack has one element of each of these rows. If all packs are WHOLE,
  * and begin at multiples of their size, one access reads or writes a pack. Otherwise the rows of a
  * thread lie APART rows from each other, and neighbouring lanes access neighbouring elements.
- * Results have the elements' type, or are float32. */
+ * Results have the elements' type, or are float32. If the result is one value a row, y has one
+ * value for each column, at any stride. It may be a pair. */
 #ifndef ONS_PACKED_CUH
 #define ONS_PACKED_CUH
 
@@ -89,6 +90,25 @@ class packed_columns {
         store_as<X, K, STREAM>(at, from);
     }
 
+    /* Writes the value of row `index` of this launch, if the row exists. */
+    template <typename Op>
+    __device__ __forceinline__ static void put_value(const arguments &args, int64_t index,
+                                                     const state<Real> &total) {
+        static_assert(WHOLE);
+        const int64_t row = index + args.launch.first_row;
+        if (row >= args.rows) return;
+        const place_in_slices at(args, row);
+        char *const to = args.y + at.slice * args.y_slice + at.column * args.y_step;
+        Op::value(args.operation(), total, [&](auto value) {
+            if constexpr (std::is_same_v<decltype(value), ons_pair>)
+                *(ons_pair *)to = value;
+            else if (CAN_WIDEN && args.widens)
+                *(float *)to = value;
+            else
+                *(X *)to = args.format.rounded(value);
+        });
+    }
+
     int N; /* int is enough, by plan/gpu_shape.c */
 
    private:
@@ -167,5 +187,15 @@ class packed_columns {
     bool widens;
     int columns; /* of this thread, if they lie apart */
 };
+
+/* For block_of_packs. `index` is the thread's first column. The lane writes the value of its own
+ * column. */
+template <typename Op, typename X, bool WHOLE, typename Real>
+__device__ __forceinline__ void put_value(const sliced_rows<X> &args, int64_t index, bool writes,
+                                          const packed_columns<X, WHOLE> &row,
+                                          const state<Real> &total) {
+    using Form = block_of_packs<packed_columns<X, WHOLE>::C>;
+    if (writes) row.template put_value<Op>(args, index + Form::along(), total);
+}
 
 #endif

@@ -14,7 +14,8 @@ struct sliced_input {
 };
 
 /* The rows of a launch. Row numbers count a slice as `padded` rows: its width, rounded up to the
- * rows that lanes take together. Strides of y are in bytes. */
+ * rows that lanes take together. Strides of y are in bytes. y_step is the stride along the axis.
+ * If the result is one value a row, y_step is the stride from one row's value to the next. */
 template <typename X>
 struct sliced_rows {
     sliced_input<X> input;

@@ -41,7 +41,8 @@ struct block_a_row {
     __device__ static state<Real> merge_parts(const state<Real> *parts, int count) {
         return merge_by_warp(parts, count);
     }
-    /* Calls make(state) for each of this thread's rows. Returns the results. */
+    /* `row` is the state of this lane's row. Calls make(state) for each of this thread's rows, and
+     * returns the results. Whole warps must call it. */
     template <typename Real, typename Make>
     __device__ static auto of_rows(const state<Real> &row, Make make) {
         return make(row);
@@ -132,25 +133,24 @@ __device__ inline void merge_strip(const state<Real> *parts, int count, Take tak
     }
 }
 
-/* Merges the states of the block's warps for each of a thread's rows. `parts` is shared memory with
- * a state for each warp and row. No thread may write to it before the next barrier of the block. */
-template <typename Form, typename State, typename Real>
-__device__ inline auto merge_block(State warp, state<Real> *parts) {
+/* Merges the states of the block's warps. Each lane gets the state of its own row. The whole block
+ * must call it. `parts` is shared memory with a state for each warp and row. No thread may write to
+ * it before the next barrier of the block. */
+template <typename Form, typename Real>
+__device__ inline state<Real> merge_block(const state<Real> &warp, state<Real> *parts) {
     constexpr int ROWS = Form::ROWS;
+    if (blockDim.x == WARP) return warp;
+    if (Form::writes()) parts[Form::slot(warp_of_block())] = warp;
+    __syncthreads();
     if constexpr (ROWS == 1) {
-        if (blockDim.x == WARP) return warp;
-        if (Form::writes()) parts[Form::slot(warp_of_block())] = warp;
-        __syncthreads();
         return Form::merge_parts(parts, warps_of_block());
     } else {
-        parts[Form::slot(warp_of_block())] = warp;
-        __syncthreads();
         merge_strip<ROWS>(parts, warps_of_block(), [&](int row, int lane, const state<Real> &all) {
             __syncwarp(); /* the other lanes of the row have read parts[row] */
             if (lane == 0) parts[row] = all;
         });
         __syncthreads();
-        return Form::of_rows(Form::of_thread(parts), [](const state<Real> &one) { return one; });
+        return parts[Form::slot(0)];
     }
 }
 
