@@ -204,7 +204,7 @@ def test_one_value_a_column(method, dtype):
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32), ids=name)
 @pytest.mark.parametrize("method", ("fused_warp", "online"))
 def test_one_value_a_column_of_slices(method, dtype):
-    """The same in many slices, one after the other, with gaps, and with the dimensions swapped."""
+    """Many slices give the bits of one slice: side by side, with gaps, and with swapped dimensions."""
     for N, slices, width in ((21, 70_001, 4), (300, 301, 32), (32, 301, 2052), (2, 29, 40), (1000, 7, 68)):
         if method == "fused_warp" and LENGTHS[method][-1] < N:
             continue

@@ -18,9 +18,9 @@ template <typename X, bool WHOLE>
 constexpr int TILES_AT_ONCE<packed_columns<X, WHOLE>> = 8 / (int)sizeof(X);
 
 /* Loads tiles I to TILES - 1. Each tile begins `step` chunks after the tile before it. Then calls
- * before(), and visit(chunk, tile) for each of these tiles that begins inside the row, in order.
- * `first` is this thread's chunk in tile 0. `left` counts the chunks from the warp's tile 0 to the
- * end of the row. */
+ * before(). Then calls visit(chunk, tile) for these tiles in order, and leaves out each tile that
+ * begins after the end of the row. `first` is this thread's chunk in tile 0. `left` counts the
+ * chunks from the warp's tile 0 to the end of the row. */
 template <int TILES, int K, int STRIDE, int I = 0, typename Rows, typename Before, typename Visit>
 __device__ __forceinline__ void visit_tiles(const Rows &row, int64_t first, int64_t step,
                                             int64_t left, Before before, Visit visit) {
@@ -44,8 +44,7 @@ __device__ inline void for_each_tile(const Rows &row, int64_t begin, int64_t end
     constexpr int TILES = TILES_AT_ONCE<Rows>;
     const int64_t step = warps_of_block() * WARP_TILE;
     known(row, [&](const auto &row) {
-        /* If TILES is not 1, `end` is the end of the row. A tile after it has no
-         * elements, and is not visited. */
+        /* If TILES is not 1, `end` is the end of the row. A tile after the end is not visited. */
         for (int64_t from = begin + warp_of_block() * WARP_TILE; from < end; from += TILES * step) {
             int64_t chunk = from + Form::template chunk<K>(0);
             visit_tiles<TILES, K, Form::STRIDE>(row, chunk, step, end - from, [] {}, visit);

@@ -366,10 +366,11 @@ struct block_of_packs : lanes_of_packs<C, C> {
     /* The number of this lane's own column among the columns of its thread. */
     __device__ static int along() { return threadIdx.x % WARP / ACROSS; }
     __device__ static int own_column() { return row() + along(); }
+    /* The lane that owns column c of this thread. */
+    __device__ static int owner(int c) { return threadIdx.x % ACROSS + c * ACROSS; }
     template <typename Sum>
     __device__ static each_column<Sum, C> of_columns(const Sum &own) {
-        return for_each_column<C>(
-            [&](int c) { return own.of_lane(threadIdx.x % ACROSS + c * ACROSS); });
+        return for_each_column<C>([&](int c) { return own.of_lane(owner(c)); });
     }
     template <typename Real>
     __device__ static state<Real> own(const each_column<Real, C> &m, Real d) {
@@ -393,8 +394,8 @@ struct block_of_packs : lanes_of_packs<C, C> {
     template <typename Real, typename Make>
     __device__ static auto of_rows(const state<Real> &own, Make make) {
         return for_each_column<C>([&](int c) {
-            const int lane = threadIdx.x % ACROSS + c * ACROSS;
-            return make(state<Real>{__shfl_sync(~0u, own.m, lane), __shfl_sync(~0u, own.d, lane)});
+            return make(
+                state<Real>{__shfl_sync(~0u, own.m, owner(c)), __shfl_sync(~0u, own.d, owner(c))});
         });
     }
 
