@@ -18,9 +18,9 @@ template <typename X, bool WHOLE>
 constexpr int TILES_AT_ONCE<packed_columns<X, WHOLE>> = 8 / (int)sizeof(X);
 
 /* Loads tiles I to TILES - 1. Each tile begins `step` chunks after the tile before it. Then calls
- * before(). Then calls visit(chunk, tile) for these tiles in order, and leaves out each tile that
- * begins after the end of the row. `first` is this thread's chunk in tile 0. `left` counts the
- * chunks from the warp's tile 0 to the end of the row. */
+ * before(). Then calls visit(chunk, tile) in order, for each tile that begins inside the row.
+ * `first` is this thread's chunk in tile 0. `left` counts the chunks from the warp's tile 0 to the
+ * end of the row. */
 template <int TILES, int K, int STRIDE, int I = 0, typename Rows, typename Before, typename Visit>
 __device__ __forceinline__ void visit_tiles(const Rows &row, int64_t first, int64_t step,
                                             int64_t left, Before before, Visit visit) {
