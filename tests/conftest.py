@@ -40,15 +40,16 @@ def pytest_configure(config):
 
 def why_no_gpu():
     """Why the tests that need a GPU cannot run here, or None."""
-    try:
-        import torch
-    except ImportError:
+    if not find_spec("torch"):
         return "torch is not installed"
-    if not torch.cuda.is_available():
-        return "torch.cuda.is_available() is False"
     from onsoftmax import _core
 
-    return "onsoftmax was built without CUDA" if _core.config()["cuda"].startswith("not built") else None
+    found = _core.config()["cuda"]
+    if " GPUs" not in found:
+        return f"CUDA: {found}"
+    import torch
+
+    return None if torch.cuda.is_available() else "torch.cuda.is_available() is False"
 
 
 def pytest_ignore_collect(collection_path, config):

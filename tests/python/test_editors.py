@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import hovers
@@ -22,29 +23,6 @@ EDITORS = {
 NOT_IN_JEDI = ("LogProb", "Route", "TopK", "TopKWithNormalizer")
 
 
-@pytest.fixture(scope="module", params=EDITORS)
-def editor(request):
-    for library in (request.param, EDITORS[request.param][2]):
-        if find_spec(library) is None:
-            skip(f"{library} is not installed")
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def place(editor):
-    """What the editor's functions take: pyright's server, or the folder for jedi."""
-    if editor == "jedi":
-        yield PACKAGE_PARENT
-        return
-    with hovers.LanguageServer(PACKAGE_PARENT) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def shown(editor, place):
-    return EDITORS[editor][0](NAMES, place)
-
-
 def first_lines(name):
     """The first lines of the docstrings that an editor may show. For a class the docstring of its
     constructor is the other one."""
@@ -53,7 +31,7 @@ def first_lines(name):
     return [(inspect.getdoc(each) or "no text").partition("\n")[0] for each in documented]
 
 
-def test_each_name_has_its_text(shown):
+def each_name_has_its_text(shown):
     without = [
         name
         for name in NAMES
@@ -63,7 +41,7 @@ def test_each_name_has_its_text(shown):
     assert not without
 
 
-def test_each_field_has_a_text(editor, shown):
+def each_field_has_a_text(editor, shown):
     """pyright writes its declaration first, in a line."""
     fields = [name for name in NAMES if not hovers.has_docstring(name)]
     assert "Plan.reason" in fields and "TopK.values" in fields
@@ -71,7 +49,7 @@ def test_each_field_has_a_text(editor, shown):
     assert not [name for name, text in texts.items() if not text]
 
 
-def test_each_function_has_its_parameters(editor, shown):
+def each_function_has_its_parameters(editor, shown):
     functions = [name for name in NAMES if inspect.isroutine(hovers.value(name))]
     assert "softmax" in functions and "Normalizer.merge" in functions
     for name in functions:
@@ -84,7 +62,7 @@ def test_each_function_has_its_parameters(editor, shown):
         assert all(f"{field}: " in "".join(shown[name].signatures) for field in fields), name
 
 
-def test_types_are_known(editor, shown):
+def types_are_known(editor, shown):
     """A type that pyright cannot find is Unknown, and so is everything that is made of it."""
     if editor == "pyright":
         assert not [name for name in NAMES if "Unknown" in shown[name].hover]
@@ -95,7 +73,7 @@ def test_types_are_known(editor, shown):
         assert re.search(r"-> (torch\.)?Tensor$", shown[name].signatures[0])
 
 
-def test_completion(editor, place):
+def completion(editor, place):
     """Behind `ons.` and `ons.torch.` it offers all public names."""
     modules = [name for name in hovers.MODULES if name in NAMES]
     offered = EDITORS[editor][1](["ons.", *(f"ons.{name}." for name in modules)], place)
@@ -103,3 +81,20 @@ def test_completion(editor, place):
         inside = prefix.removeprefix("ons.")
         public = {name.removeprefix(inside) for name in NAMES if name.startswith(inside)}
         assert {name for name in public if "." not in name} - names == set(), prefix
+
+
+@pytest.mark.parametrize("editor", EDITORS)
+def test_editor(editor):
+    """One test, because the editor answers for many seconds, and each worker would ask again."""
+    for library in (editor, EDITORS[editor][2]):
+        if find_spec(library) is None:
+            skip(f"{library} is not installed")
+    pyright = editor == "pyright"
+    # the functions take pyright's server, or the folder for jedi
+    with hovers.LanguageServer(PACKAGE_PARENT) if pyright else nullcontext(PACKAGE_PARENT) as place:
+        shown = EDITORS[editor][0](NAMES, place)
+        each_name_has_its_text(shown)
+        each_field_has_a_text(editor, shown)
+        each_function_has_its_parameters(editor, shown)
+        types_are_known(editor, shown)
+        completion(editor, place)

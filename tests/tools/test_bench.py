@@ -1,5 +1,6 @@
 """Benchmarks of GPUs without a GPU: refusals, arithmetic and tables, runs with a stopwatch."""
 
+import importlib
 import importlib.util
 import json
 import os
@@ -28,6 +29,21 @@ def report():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def main_of(monkeypatch, capsys):
+    """Calls the main function of a benchmark. Returns its exit code and what it printed."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+    def call(name, *arguments):
+        try:
+            code = importlib.import_module(name).main([*map(str, arguments)])
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return call
 
 
 def made_up(report):
@@ -65,10 +81,9 @@ def test_without_a_gpu_one_line():
 
 
 @pytest.mark.parametrize("wrong", [["--parts", "band"], ["--dtypes", "float8"], ["--lengths", "1k"]])
-def test_wrong_options(wrong):
-    done = run_python([SCRIPT, *wrong])
-    assert done.returncode == 2
-    assert f"{wrong[1]!r} is none of" in done.stderr
+def test_wrong_options(main_of, wrong):
+    code, _, error = main_of("bench_cuda", *wrong)
+    assert code == 2 and f"{wrong[1]!r} is none of" in error
 
 
 def test_statistics(report):
@@ -138,7 +153,7 @@ def test_the_clock(report):
 
 
 @pytest.mark.skipif(SANITIZED, reason="times nothing of C")
-def test_a_run_on_a_stopwatch(tmp_path):
+def test_a_run_on_a_stopwatch(tmp_path, main_of):
     pytest.importorskip("torch")
     path = tmp_path / "run.json"
     fake = os.path.join(ROOT, "tests", "tools", "fake_cuda.py")
@@ -152,19 +167,17 @@ def test_a_run_on_a_stopwatch(tmp_path):
         right = {"mean"} if case["part"] == "accuracy" else {"ms"}
         assert right <= case["figures"]["auto"].keys(), case
         assert right <= case["figures"]["torch"].keys(), case
-    again = run_python([SCRIPT, "--show", path, "--no-chart"])
-    assert again.returncode == 0, again.stderr
-    assert again.stdout in done.stdout
+    code, again, _ = main_of("bench_cuda", "--show", path, "--no-chart")
+    assert code == 0 and again in done.stdout
 
 
-def test_losses_without_a_gpu():
-    done = run_python([os.path.join(BENCHMARKS, "gpu_losses.py"), "--parts", "loss,no"])
-    assert done.returncode == 2
-    assert "'no' is none of" in done.stderr
+def test_losses_without_a_gpu(main_of):
+    code, _, error = main_of("gpu_losses", "--parts", "loss,no")
+    assert code == 2 and "'no' is none of" in error
 
 
 @pytest.mark.skipif(SANITIZED, reason="times nothing of C")
-def test_losses_on_a_stopwatch(tmp_path):
+def test_losses_on_a_stopwatch(tmp_path, main_of):
     pytest.importorskip("torch")
     path = tmp_path / "losses.json"
     fake = os.path.join(ROOT, "tests", "tools", "fake_cuda.py")
@@ -179,14 +192,13 @@ def test_losses_on_a_stopwatch(tmp_path):
             name for name, figure in case["figures"].items() if not {"ms", "cannot"} & figure.keys()
         }
         assert not unexpected, case
-    again = run_python([os.path.join(BENCHMARKS, "gpu_losses.py"), "--show", path])
-    assert again.returncode == 0, again.stderr
-    assert again.stdout in done.stdout
-    assert "## loss_and_gradient: peak memory" in again.stdout
+    code, again, _ = main_of("gpu_losses", "--show", path)
+    assert code == 0 and again in done.stdout
+    assert "## loss_and_gradient: peak memory" in again
     for part in ("kl", "kl_gradient", "js_gradient"):
-        head = again.stdout.split(f"## {part}: microseconds a call\n\n")[1].partition("\n")[0]
+        head = again.split(f"## {part}: microseconds a call\n\n")[1].partition("\n")[0]
         assert {"auto", "torch", "Liger"} <= {*head.strip("| ").split(" | ")}
-    assert "the time by invariant, divided by the time by auto" in again.stdout
+    assert "the time by invariant, divided by the time by auto" in again
 
 
 # The k largest logits and their softmax, for float32. FIRST is the index of the first expert.
@@ -213,7 +225,7 @@ int route(const float *x, int is_bfloat16, const float *bias, int rows, int n, i
 
 @needs_compiler
 @pytest.mark.skipif(SANITIZED, reason="times nothing of C")
-def test_routers_on_a_stopwatch(tmp_path):
+def test_routers_on_a_stopwatch(tmp_path, main_of):
     """A library with the wrong experts is told apart, and so is a case that a library cannot take."""
     pytest.importorskip("torch")
     path, source = tmp_path / "routers.json", tmp_path / "router.c"
@@ -250,10 +262,9 @@ def test_routers_on_a_stopwatch(tmp_path):
                 == "it cannot take the case: status 7"
             )
         assert {name for name, figure in figures.items() if "ms" in figure} == timed, case
-    again = run_python([os.path.join(BENCHMARKS, "gpu_routers.py"), "--show", path])
-    assert again.returncode == 0, again.stderr
-    assert again.stdout in done.stdout
-    assert "| shape | copy, us | auto | best of ours | torch | QuACK | right | shifted |" in again.stdout
+    code, again, _ = main_of("gpu_routers", "--show", path)
+    assert code == 0 and again in done.stdout
+    assert "| shape | copy, us | auto | best of ours | torch | QuACK | right | shifted |" in again
 
 
 # FlashInfer's functions, with the most likely token in place of a draw. LAZY leaves the tokens as they were.
@@ -329,7 +340,7 @@ def sampler_runs(tmp_path_factory):
 @needs_compiler
 @pytest.mark.skipif(SANITIZED, reason="times nothing of C")
 @pytest.mark.parametrize("by", ["module", "library"])
-def test_the_sampler_on_a_stopwatch(sampler_runs, by):
+def test_the_sampler_on_a_stopwatch(sampler_runs, by, main_of):
     document, printed, path = sampler_runs[by]
     assert len(document["cases"]) == 2 * 8 * 2 * (2 if by == "module" else 1)
     for case in document["cases"]:
@@ -347,10 +358,9 @@ def test_the_sampler_on_a_stopwatch(sampler_runs, by):
             elif setting in ("top_k", "top_k_top_p", "all"):
                 timed.add("torch top-k")
         assert {name for name, figure in case["figures"].items() if "ms" in figure} == timed, case
-    again = run_python([os.path.join(BENCHMARKS, "gpu_sampler.py"), "--show", path])
-    assert again.returncode == 0, again.stderr
-    assert again.stdout in printed
-    assert "| shape | none | top_k | top_k_top_p | joint | all | top_p | min_p | wide |" in again.stdout
+    code, again, _ = main_of("gpu_sampler", "--show", path)
+    assert code == 0 and again in printed
+    assert "| shape | none | top_k | top_k_top_p | joint | all | top_p | min_p | wide |" in again
 
 
 @needs_compiler
@@ -457,7 +467,7 @@ def test_the_reference_of_divergences(monkeypatch, part, wrt):
 
 
 @pytest.mark.skipif(SANITIZED, reason="times nothing of C")
-def test_linear_loss_on_a_cpu(tmp_path):
+def test_linear_loss_on_a_cpu(tmp_path, main_of):
     pytest.importorskip("torch")
     path = tmp_path / "linear.json"
     script = os.path.join(BENCHMARKS, "gpu_linear_loss.py")
@@ -467,9 +477,7 @@ def test_linear_loss_on_a_cpu(tmp_path):
     figures = json.loads(path.read_text())["figures"]
     assert {"products", "auto", "chunk=8", "torch"} <= figures.keys()
     assert all("ms" in figure for figure in figures.values()), figures
-    again = run_python([script, "--show", path])
-    assert again.returncode == 0, again.stderr
-    assert again.stdout == done.stdout
+    assert main_of("gpu_linear_loss", "--show", path)[:2] == (0, done.stdout)
 
 
 def test_linear_loss_troubles(monkeypatch):
