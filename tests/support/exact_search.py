@@ -1,7 +1,7 @@
 """Compares method="exact" with long double over many random elements, and with mpmath where long double
 cannot decide. Prints what it found; exits with 1 if a result is wrong.
 
-python exact_search.py ELEMENTS [SEED]
+python exact_search.py ELEMENTS [SEED] [cuda]
 """
 
 from __future__ import annotations
@@ -26,9 +26,25 @@ def far_from(results, exact, dtype):
     return error > 0.5 + SURE, abs(error - 0.5) <= SURE
 
 
-def main(elements, seed):
+def calls(name, device):
+    """A function of onsoftmax that takes and gives NumPy's arrays, and computes on the device."""
+
+    def call(x):
+        if device == "cpu":
+            return getattr(ons, name)(x, method="exact")
+        import torch
+
+        bits = torch.from_numpy(x.view(f"i{x.itemsize}")).to(device)
+        y = getattr(ons, name)(bits.view(getattr(torch, x.dtype.name)), method="exact")
+        return y.view(bits.dtype).cpu().numpy().view(x.dtype)
+
+    return call
+
+
+def main(elements, seed, device):
     rng = np.random.default_rng(seed)
     types = [t for t in FRACTION if t]
+    functions = [calls(name, device) for name in ("softmax", "log_softmax", "logsumexp")]
     done = undecided = wrong = 0
     while done < elements:
         dtype = types[0] if rng.random() < 0.6 else types[rng.integers(len(types))]
@@ -37,29 +53,30 @@ def main(elements, seed):
         spread, offset = 10 ** rng.uniform(-1, 1.5), rng.choice([0, 0, 10, -1000, 1e6])
         x = (spread * rng.standard_normal((rows, n)) + (offset if dtype == np.float32 else 0)).astype(dtype)
         wide = x.astype(np.longdouble)
-        u = wide - wide.max(1, keepdims=True)
-        e = np.exp(u)
+        m = wide.max(1, keepdims=True)
+        e = np.exp(wide - m)
         d = e.sum(1, keepdims=True)
         log = np.where(d < 2, np.log1p(d - 1), np.log(d))
-        for number, (function, of_it) in enumerate(((ons.softmax, e / d), (ons.log_softmax, u - log))):
-            bad, close = far_from(function(x, method="exact"), of_it, dtype)
-            close &= of_it != 0
-            if number == 1:
-                close &= of_it < -0.25  # nearer to 0 long double has too few digits
-                bad &= of_it < -0.25
+        for number, of_it in enumerate((e / d, wide - m - log, m + log)):
+            y = functions[number](x).reshape(of_it.shape)
+            bad, close = far_from(y, of_it, dtype)
+            # near 0 a logarithm of long double has too few digits
+            decides = of_it != 0 if number == 0 else abs(of_it) > 0.25
+            bad &= decides
+            close &= decides
             undecided += int(close.sum())
             for row in np.flatnonzero((bad | close).any(1))[:3]:
-                y = function(x[row], method="exact").astype(float).tolist()
-                places = np.flatnonzero((bad | close)[row])
-                wanted = exact(x[row], dtype)[number]
-                for place in places:
-                    if y[place] != wanted[place]:
+                found = np.atleast_1d(functions[number](x[row])).astype(float)
+                wanted = np.atleast_1d(exact(x[row], dtype)[number])
+                for place in np.flatnonzero((bad | close)[row]):
+                    if found[place] != wanted[place]:
                         wrong += 1
-                        print("wrong", function.__name__, np.dtype(dtype), n, place, y[place], wanted[place])
-            done += x.size
+                        print("wrong", number, np.dtype(dtype), n, place, found[place], wanted[place])
+        done += x.size
     print(f"{done} elements, {undecided} decided by mpmath, {wrong} wrong")
     return wrong > 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(float(sys.argv[1])), int(sys.argv[2]) if len(sys.argv) > 2 else 1))
+    _, elements, seed, device, *_ = *sys.argv, *("1", "cpu")[len(sys.argv) - 2 :]
+    sys.exit(main(int(float(elements)), int(seed), device))
