@@ -117,6 +117,29 @@ def test_slices_behind_one_another(method, types):
 
 @each_types
 @each_method
+def test_elements_far_below_their_maximum(method, types):
+    """Elements whose exponentials are at the edge of nothing, below maxima on both sides of 1024."""
+    x_type, y_type = types
+    maxima = torch.tensor(
+        [0, 3, -600, 1016, 1024, 1032, -1016, -1024, -1032, 2100, -2100, 2e4], device=DEVICE
+    )
+    below = torch.tensor([1, 60, 86, 90, 104, 110, 117, 118, 119, 126, 140, 200, torch.inf], device=DEVICE)
+    compute = compute_type(x_type, y_type)
+    with Complaints() as complaints:
+        for N in LENGTHS[method][1:7:2]:
+            generator = torch.Generator(DEVICE).manual_seed(N)
+            picked = torch.randint(0, len(below), (N, 4 * len(maxima)), device=DEVICE, generator=generator)
+            x = maxima.repeat_interleave(4) - below[picked]
+            x[N // 2] = maxima.repeat_interleave(4)
+            x = x.to(x_type)
+            y, alone = (softmax(each, 0, method=method, dtype=y_type) for each in (x, apart(x)))
+            what = f"{method} {name(x_type)} to {name(y_type)} N={N}"
+            complaints.add(what, complaint(y, exact(x, 0, compute=compute), compute))
+            complaints.expect(what, same_bits(y, alone), "other bits")
+
+
+@each_types
+@each_method
 def test_same_bits_beside_others(method, types):
     """The columns in another order, so that different kinds share a strip. No column affects another one's
     bits."""

@@ -93,6 +93,22 @@ struct column_tile {
         });
     }
 
+    /* The same elements, but none is below `least`, which has a number for each column. */
+    __device__ column_tile not_below(const each_column<Real, C> &least) const {
+        static_assert(sizeof(X) == 2);
+        column_tile raised(format);
+        format.with([&](auto type) {
+            pack<X, C> floor;
+#pragma unroll
+            for (int c = 0; c < C; c += 2)
+                floor.word[c / 2] = two_in_a_word(least.each[c], least.each[c + 1], type);
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                raised.raw[k] = larger_of_both<decltype(type)>(raw[k], floor);
+        });
+        return raised;
+    }
+
    private:
     /* Compares 16-bit elements in pairs. */
     template <typename Type>
@@ -138,28 +154,40 @@ __device__ __forceinline__ lifted_sum<each_column<Real, C>> fill_columns(
     return {sums};
 }
 
+/* The largest |m| whose floor may be rounded to 16 bits. The rounded floor is off by at most 4. So
+ * e^floor is still a normal number, and so small that it changes no sum. */
+constexpr float LARGEST_OF_16_BITS = 1024;
+
 /* Fills x, pack by pack, with the lifted exponentials of a tile, and returns this lane's sums.
  * Whole warps must call it. */
 template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typename Real>
 __device__ __forceinline__ lifted_sum<each_column<Real, C>> exponentiate(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
     Real (&x)[K * C]) {
+    /* If few lanes share a column, a column often ends inside a lane's tile, and what follows is
+     * -inf. So all 16-bit elements are raised to the floor. If more lanes share a column, most
+     * tiles are full, and it is cheaper to compare only the smallest element with the floor. */
+    constexpr bool IS_16_BIT = sizeof(X) == 2, RAISES = IS_16_BIT && ALONG < C;
+    constexpr Real MOST = RAISES ? LARGEST_OF_16_BITS : LARGEST;
     bool ordinary = true;
 #pragma unroll
-    for (int c = 0; c < C; c++) ordinary = ordinary && is_ordinary(to.m.each[c]);
+    for (int c = 0; c < C; c++) ordinary = ordinary && fabs(to.m.each[c]) <= MOST;
     if (__all_sync(~0u, ordinary)) {
         auto exponential = [&](int c) {
             return exponentials<Real>(arithmetic<Real>::biased_c(to.m.each[c]));
         };
-        if constexpr (sizeof(X) == 2) {
+        auto from_floor_on = [&](int c) {
+            return [own = exponential(c)](Real v) { return own.from_floor_on(v); };
+        };
+        if constexpr (RAISES) {
+            const auto floors = for_each_column<C>([&](int c) { return exponential(c).floor; });
+            return fill_columns(tile.not_below(floors), x, from_floor_on);
+        } else if constexpr (IS_16_BIT) {
             const each_column<Real, C> smallest = tile.smallest();
             bool above = true;
 #pragma unroll
             for (int c = 0; c < C; c++) above = above && smallest.each[c] >= exponential(c).floor;
-            if (__all_sync(~0u, above))
-                return fill_columns(tile, x, [&](int c) {
-                    return [own = exponential(c)](Real v) { return own.from_floor_on(v); };
-                });
+            if (__all_sync(~0u, above)) return fill_columns(tile, x, from_floor_on);
         } else {
             return fill_columns(tile, x, exponential);
         }

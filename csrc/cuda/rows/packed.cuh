@@ -68,7 +68,7 @@ class packed_columns {
     template <int K, int ALONG>
     __device__ __forceinline__ column_tile<X, C, K, ALONG> load(int at) const {
         column_tile<X, C, K, ALONG> tile(format);
-        load_packs(at, tile.raw, [this](const X *from) {
+        load_packs<ALONG>(at, tile.raw, [this](const X *from) {
             if constexpr (WHOLE) {
                 return read_and_prefetch((const pack<X, C> *)from);
             } else {
@@ -86,8 +86,8 @@ class packed_columns {
     __device__ __forceinline__ void store(int at, const Real (&from)[K * C], allowed_bits<K * C>,
                                           Real) const {
         if constexpr (CAN_WIDEN)
-            if (widens) return store_as<float, K, STREAM>(at, from);
-        store_as<X, K, STREAM>(at, from);
+            if (widens) return store_as<float, K, ALONG, STREAM>(at, from);
+        store_as<X, K, ALONG, STREAM>(at, from);
     }
 
     /* Writes the value of row `index` of this launch, if the row exists. */
@@ -115,12 +115,14 @@ class packed_columns {
     static constexpr bool CAN_WIDEN = std::is_same_v<X, any_16_bit>;
 
     /* Sets packs after the column's end to -inf. If packs lie apart, it first reads the last pack
-     * again in their place. Without a branch for each pack, all reads begin at once. */
-    template <int K, typename Read>
+     * again in their place. Without a branch for each pack, all reads begin at once. If few lanes
+     * share a column, the warp votes: otherwise it would often read twice, once for the lanes with
+     * full tiles. If more lanes share a column, most tiles are full. */
+    template <int ALONG, int K, typename Read>
     __device__ __forceinline__ void load_packs(int at, pack<X, C> (&raw)[K], Read read) const {
         const X *from = x + (int64_t)at * x_step;
         const int left = N - at;
-        if (left >= K) {
+        if (ALONG < C ? __all_sync(~0u, left >= K) : left >= K) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(from, x_step)) raw[k] = read(from);
         } else if constexpr (WHOLE) {
@@ -142,11 +144,11 @@ class packed_columns {
         }
     }
 
-    template <typename Y, int K, bool STREAM>
+    template <typename Y, int K, int ALONG, bool STREAM>
     __device__ __forceinline__ void store_as(int at, const Real (&from)[K * C]) const {
         pack<Y, C> raw[K];
         round_to_packs(from, raw, format_of_results<Y>(format));
-        store_packs(at, raw, [this](char *to, const pack<Y, C> &values) {
+        store_packs<ALONG>(at, raw, [this](char *to, const pack<Y, C> &values) {
             if constexpr (WHOLE) {
                 write_pack<STREAM>((pack<Y, C> *)to, values);
             } else {
@@ -157,12 +159,12 @@ class packed_columns {
         });
     }
 
-    template <typename Y, int K, typename Write>
+    template <int ALONG, typename Y, int K, typename Write>
     __device__ __forceinline__ void store_packs(int at, const pack<Y, C> (&raw)[K],
                                                 Write write) const {
         char *to = y + (int64_t)at * y_step;
         const int left = N - at;
-        if (left >= K) {
+        if (ALONG < C ? __all_sync(~0u, left >= K) : left >= K) {
 #pragma unroll
             for (int k = 0; k < K; k++, step(to, y_step)) write(to, raw[k]);
         } else {
