@@ -85,7 +85,7 @@ def completion(editor, place):
 
 @pytest.mark.parametrize("editor", EDITORS)
 def test_editor(editor):
-    """One test, because the editor answers for many seconds, and each worker would ask again."""
+    """It is one test: an editor takes seconds to answer, and each worker of the tests would ask it again."""
     for library in (editor, EDITORS[editor][2]):
         if find_spec(library) is None:
             skip(f"{library} is not installed")
