@@ -164,9 +164,9 @@ template <typename How = in_a_tree, typename X, int C, int K, int ALONG, typenam
 __device__ __forceinline__ lifted_sum<each_column<Real, C>> exponentiate(
     const column_tile<X, C, K, ALONG> &tile, const reference<each_column<Real, C>> &to,
     Real (&x)[K * C]) {
-    /* If few lanes share a column, a column often ends inside a lane's tile. The rest of the tile is
-     * -inf. So all 16-bit elements are raised to the floor. If more lanes share a column, most tiles
-     * are full, and it is cheaper to compare only the smallest element with the floor. */
+    /* If few lanes share a column, a column often ends inside a lane's tile. The rest of the tile
+     * is -inf. So all 16-bit elements are raised to the floor. If more lanes share a column, most
+     * tiles are full, and it is cheaper to compare only the smallest element with the floor. */
     constexpr bool IS_16_BIT = sizeof(X) == 2, RAISES = IS_16_BIT && ALONG < C;
     constexpr Real MOST = RAISES ? LARGEST_OF_16_BITS : LARGEST;
     bool ordinary = true;
