@@ -4,7 +4,8 @@
 
 float64: whole powers of two and degree 11. p(0) = 1 is fixed, and a linear program minimises the largest
 relative error. Each coefficient is rounded in turn, from the constant term up. After each rounding the higher
-coefficients are fitted again, so that they cancel its error.
+coefficients are fitted again, so that they cancel its error. The same for sixteenths and for 32nds of a power
+of two from a table, with p(r) = 1 + r + ... (the method `exact`).
 
 float32: eighths of a power of two from a table, and p(r) = 1 + r + square * r^2 + cubic * r^3. A factor that
 all exponentials share cancels in a quotient. So the program minimises the spread of the relative errors, from
@@ -57,15 +58,15 @@ def reach_of(steps):
     return mp.log(2) / (2 * steps) * mp.mpf("1.01")
 
 
-def fit_double(degree=11):
-    reach = reach_of(1)
-    known = {0: mp.mpf(1)}
-    for k in range(1, degree + 1):
+def fit_double(degree=11, steps=1, bits_of_high_part=38):
+    reach = reach_of(steps)
+    known = {0: mp.mpf(1)} if steps == 1 else {0: mp.mpf(1), 1: mp.mpf(1)}
+    for k in range(len(known), degree + 1):
         best = minimax(known, list(range(k, degree + 1)), reach)
         known[k] = mp.mpf(float(mp.nstr(best[k], 40)))
     error = max(abs(relative_error(known, reach * (mp.mpf(i) / 500 - 1))) for i in range(1001))
     print(f"float64: degree {degree}, largest error {float(error / np.finfo(float).eps):.4f} eps")
-    print_step(1, 38, np.float64)
+    print_step(steps, bits_of_high_part, np.float64)
     for k in range(degree + 1):
         print(f"  c{k} = {float(known[k]).hex()}")
 
@@ -157,3 +158,6 @@ if __name__ == "__main__":
     parser.add_argument("--tries", type=int, default=10_000_000)
     fit_single(parser.parse_args().tries)
     fit_double()
+    fit_double(6, 16, 33)
+    fit_double(5, 32, 34)
+    fit_double(6, 32, 34)

@@ -11,6 +11,7 @@
  *   ONS_TWO_TIMES                  a product that the compiler does not fuse with a sum
  *   ONS_TWO_POWER(t)               2^n from t = n + 1.5 * 2^52 + 1023
  *   ONS_TWO_INLINE                 how its functions are declared
+ *   ONS_TWO_CALLED                 the same, for long functions
  *
  * sum and product are exact (Knuth; Dekker, Numer. Math. 18, 1971; with fma). The other functions
  * lose at most 2^-102 of their result (Joldes, Muller and Popescu, ACM TOMS 44, 2017). */
@@ -30,6 +31,14 @@
 #define ONS_TWO_FMA fma
 #define ONS_TWO_POWER(t) ldexp(1.0, (int)((t) - (0x1.8p52 + 1023)))
 #define ONS_TWO_INLINE ONS_INLINE
+#ifdef __CUDACC__ /* each kernel has a copy of what it inlines */
+#define ONS_TWO_CALLED static __host__ __device__ __noinline__
+#else
+#define ONS_TWO_CALLED ONS_INLINE
+#endif
+#endif
+#ifndef ONS_TWO_CALLED
+#define ONS_TWO_CALLED ONS_TWO_INLINE
 #endif
 
 typedef struct {
@@ -85,7 +94,7 @@ ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(next_term)(double high, double low, ONS_TWO_
  * has |r| < 0.022. Of its series 14 terms leave 2^-107, those from r^7 on in one double. Four
  * squarings of e^r - 1 lose at most 2^-98. */
 #define ONS_TWO_LOWEST -620.0
-ONS_TWO_INLINE ONS_TWO_PAIR ONS_TWO(exp)(ONS_TWO_PAIR x) {
+ONS_TWO_CALLED ONS_TWO_PAIR ONS_TWO(exp)(ONS_TWO_PAIR x) {
     const ONS_TWO_REAL magic = ONS_TWO_SET(0x1.8p52 + 1023);
     const ONS_TWO_REAL t = ONS_TWO_FMA(x.high, ONS_TWO_SET(ONS_LOG2_E), magic), n = magic - t;
     const ONS_TWO_PAIR second = ONS_TWO(product)(n, ONS_TWO_SET(0x1.ef35793c76730p-45));
@@ -134,7 +143,7 @@ ONS_INLINE ons_two ons_two_of(double a) {
 }
 ONS_INLINE ons_two ons_two_minus(ons_two a) { return ons_two_scaled(a, -1.0); }
 
-ONS_INLINE ons_two ons_two_over(ons_two a, ons_two b) {
+ONS_TWO_CALLED ons_two ons_two_over(ons_two a, ons_two b) {
     const double first = a.high / b.high;
     const ons_two rest = ons_two_add(a, ons_two_minus(ons_two_times(ons_two_of(first), b)));
     const double second = rest.high / b.high;
@@ -145,7 +154,7 @@ ONS_INLINE ons_two ons_two_over(ons_two a, ons_two b) {
 
 /* log(1 + x) for x >= 0 below 2^60, with all digits of a small x. Below 2^-8 by the series, whose
  * rest is 2^-115 of it; else by a step of Newton's from the logarithm in double. */
-ONS_INLINE ons_two ons_two_log1p(ons_two x) {
+ONS_TWO_CALLED ons_two ons_two_log1p(ons_two x) {
     enum { TERMS = 14 };
     if (x.high < 0x1p-8) {
         ons_two p = ons_two_over(ons_two_of(1.0), ons_two_of((double)TERMS));
@@ -163,3 +172,4 @@ ONS_INLINE ons_two ons_two_log1p(ons_two x) {
     return ons_two_add(ons_two_of(y), ons_two_add(t, ons_two_minus(half)));
 }
 #endif
+#undef ONS_TWO_CALLED

@@ -1,6 +1,6 @@
-/* exact.cu - the exact values, rounded once (api/rounding.h): the maximum, the sum of e^(x - m) in
- * double, and results in double. If a result lies too close to the middle of two numbers, the
- * threads of its row add up the row once more, in two doubles.
+/* exact.cu - the exact values, rounded once (api/rounding.h): the sum of exponentials in double,
+ * and results in double. If a double cannot decide a result, the threads of its row walk the row
+ * again: by its maximum, and then in two doubles.
  *
  * Some lanes of a warp, a block or a cluster hold a row in registers, which moves 1 read + 1 write
  * of N. softmax keeps its exponentials in double, so a thread holds few elements. exact_kernel
@@ -12,115 +12,169 @@
 #include "team/whole_cluster.cuh"
 
 /* logsumexp, NaN if a double cannot decide. */
-__device__ inline float value_of(double m, double log, ons_dtype to) {
-    const double value = m + log;
-    return (float)ons_decided(value, result_error(true) * (log + fabs(value)), ons_rounding_to(to));
+__device__ inline float value_of(const row_in_double &row, ons_dtype to) {
+    const double log = row.second, value = row.m + log,
+                 error = row.relative * (fabs(log) + fabs(value)) + row.error;
+    return (float)ons_decided(value, error, ons_rounding_to(to));
 }
 
-/* Decides the results that are marked. Returns whether a double cannot, and leaves NaN there. Whole
- * warps call it. */
-template <int n, typename Elements>
-__device__ __forceinline__ bool decide_in_double(const row_in_double &row, ons_dtype to, bool log,
-                                                 bool marked, const unsigned (&marks)[n / 2],
-                                                 float (&y)[n], Elements elements) {
-    if (!__any_sync(~0u, marked)) return false;
-    float x[n];
-    elements(x);
-    in_memory<float, n> results(y);
-    const bool undecided =
-        marked && decide_in_double(row.exponential, row.m, row.second, in_memory<float, n>(x).x,
-                                   results.x, in_memory<unsigned, n / 2>(marks).x, n, to, log);
-    results.to(y);
-    return undecided;
-}
-template <int n>
-__device__ __forceinline__ void decide_in_two(const ons_two_row &row, ons_dtype to, bool log,
-                                              const float (&x)[n], float (&y)[n]) {
-    in_memory<float, n> results(y);
-    decide_in_two(row, in_memory<float, n>(x).x, results.x, n, to, log);
-    results.to(y);
+/* Whether the thread's row is one of the array's rows. */
+template <typename Rows, typename Team>
+__device__ bool has_row(const typename Rows::arguments &args, const Team &team) {
+    return !Team::CHECK_ROW || team.row() + args.launch.first_row < args.rows;
 }
 
-/* The walk of a row that is held from its load to its store. The three kernels after it differ in
- * who shares a row. */
-template <typename Ops, typename Rows, int K, typename Team>
-__device__ __forceinline__ void exact_held(const typename Rows::arguments &args, const Team &team) {
+/* Whether the operation is log_softmax. Gives the result of an excluded element. */
+template <typename Ops, typename Arguments>
+__device__ bool takes_log(const Arguments &args, float *excluded) {
+    bool log = false;
+    with_operation<Ops>(args.operation(), [&](auto op) {
+        using Op = decltype(op);
+        log = Op::KEEPS == ONS_KEEP_ELEMENTS, *excluded = Op::EXCLUDED;
+    });
+    return log;
+}
+
+/* What a walk did. If it did not store the row, the maximum may help or may not. */
+enum class outcome { STORED, NEEDS_MAXIMUM, NEEDS_TWO_DOUBLES };
+
+/* The walk of a held row from its load to its store. It stores nothing if it cannot decide a
+ * result.
+ *
+ * BY_MAXIMUM: the exponentials are relative to m, and the elements that are equal to m are counted
+ * apart. Otherwise the walk adds up e^x. So it needs no maximum, and the threads of the row meet
+ * once less. But exponentials may overflow, and a d near e^m has lost digits of its logarithm. */
+template <bool BY_MAXIMUM, typename Ops, typename Rows, int K, typename Team>
+__device__ __forceinline__ outcome exact_in_double(const typename Rows::arguments &args,
+                                                   Team &team) {
     constexpr int N = K * Rows::V, STRIDE = Team::STRIDE;
     const ons_dtype to = type_of_results(args);
-    const auto index = team.row();
-    const auto row = Rows::template row<Team::CHECK_ROW>(args, index);
+    const auto row = Rows::template row<Team::CHECK_ROW>(args, team.row());
     const int chunk = team.template chunk<K>();
     const auto tile = row.template load<K, STRIDE>(chunk);
-    sixteenths::ready();
-    __syncthreads();
-    float x[N], excluded = 0;
-    const float largest_of_row = team.near(largest{tile.largest()});
-    if constexpr (Team::FETCHES) Rows::template ahead<K>(args, index, team.warp());
-    const bool finite = isfinite(largest_of_row);
-    const float m = finite ? largest_of_row : 0;
-    /* Loads the row once more, so that x need not be kept. This warp has not written results yet.
-     */
-    auto elements = [&](float(&again)[N]) { row.template load<K, STRIDE>(chunk).take(again); };
-    auto two_doubles = [&](const float(&again)[N]) {
-        return whole_in_two(team,
-                            add_in_two(ons_two_row_of((double)m), in_memory<float, N>(again).x, N));
-    };
-    row_in_double whole = {exponentials_in_double(m), m, 0};
-    auto sums_apart = [&](double top) {
-        float again[N];
-        elements(again);
-        return add_apart(whole.exponential, top, {}, in_memory<float, N>(again).x, N);
-    };
-    /* Takes x, and keeps exponentials in e. */
-    auto sum_of_tile = [&](double(&e)[N]) {
-        tile.take(x);
-        if (whole.exponential.base != 0) {
-#pragma unroll
-            for (int i = 0; i < N; i++) x[i] -= whole.exponential.base;
-        }
-        return sum_as_tree<N>(0,
-                              [&](int i) { return e[i] = whole.exponential.of_difference(x[i]); });
-    };
+    const powers_of_lanes powers;
+    float x[N], largest_of_row = 0, excluded = 0;
     double e[N];
-    if constexpr (Ops::ONE_A_ROW) {
-        const double log = whole_sum<true>(team, whole.exponential, m, sum_of_tile(e), sums_apart);
-        float value = finite ? value_of(m, log, to) : largest_of_row;
-        const bool undecided = finite && isnan(value);
-        if (team.any(undecided)) {
-            elements(x);
-            const ons_two_row in_two = two_doubles(x);
-            if (undecided) value = value_in_two(in_two, to);
+    if constexpr (BY_MAXIMUM)
+        largest_of_row = team.near(largest{tile.largest()});
+    else if constexpr (Team::FETCHES)
+        Rows::template ahead<K>(args, team.row(), team.warp());
+    const bool finite = isfinite(largest_of_row);
+    row_in_double whole;
+    if (BY_MAXIMUM) whole = row_in_double(finite ? largest_of_row : 0);
+    bool summed = true;
+    /* Takes x, keeps exponentials in e, and gives 1 / d, or log(d). */
+    auto add_up = [&](bool log) {
+        tile.take(x);
+        if constexpr (BY_MAXIMUM) {
+            const double top = whole.exponential(whole.m);
+            sum_apart sum;
+#pragma unroll
+            for (int i = 0; i < N; i++) sum.n += x[i] == whole.m;
+            sum.s = sum_as_tree<N>(0, [&](int i) {
+                e[i] = whole.exponential(x[i], powers);
+                return x[i] == whole.m ? 0 : e[i];
+            });
+            sum = team.near(sum);
+            whole.second =
+                log ? log_of_1_and((sum.n - 1) + sum.s / top) : 1 / (sum.n * top + sum.s);
+        } else {
+            double d = sum_as_tree<N>(
+                0, [&](int i) { return e[i] = whole.exponential.of_difference(x[i], powers); });
+            if (!(tile.largest() < LARGEST_FOR_SUM)) d = CUDART_NAN;
+            d = team.near(sum_in_double<float>(d)).d;
+            summed = d > LEAST_SUM;
+            if (log)
+                whole.take_log(log_of(d));
+            else
+                whole.second = 1 / d;
         }
-        if (team.writes() && (!Team::CHECK_ROW || index + args.launch.first_row < args.rows))
-            row.put(value);
+    };
+    if constexpr (Ops::ONE_A_ROW) {
+        add_up(true);
+        const float value = finite ? value_of(whole, to) : largest_of_row;
+        if (team.any((finite && isnan(value)) || !summed)) return outcome::NEEDS_MAXIMUM;
+        if (team.writes() && has_row<Rows>(args, team)) row.put(value);
     } else {
-        bool log = false, undecided = false;
-        unsigned marks[N / 2];
+        const bool log = takes_log<Ops>(args, &excluded);
+        bool undecided = false;
+        if (BY_MAXIMUM) add_up(log);
         with_operation<Ops>(args.operation(), [&](auto op) {
-            using Op = decltype(op);
-            constexpr bool LOG = Op::KEEPS == ONS_KEEP_ELEMENTS;
-            excluded = Op::EXCLUDED, log = LOG;
-            const double d = whole_sum<LOG>(team, whole.exponential, m, sum_of_tile(e), sums_apart);
-            whole.second = LOG ? d : 1 / d;
+            constexpr bool LOG = decltype(op)::KEEPS == ONS_KEEP_ELEMENTS;
+            if (!BY_MAXIMUM) add_up(LOG); /* for each operation: it takes fewer registers */
             if (LOG) {
                 tile.take(x);
 #pragma unroll
-                for (int i = 0; i < N; i++) e[i] = log_result(x[i], m, d);
+                for (int i = 0; i < N; i++) e[i] = log_result(x[i], whole.m, whole.second);
             }
-            undecided = rounded<LOG>(to, e, LOG ? 1 : whole.second, x, marks) && finite;
+            undecided = rounded<LOG>(to, e, whole, x);
         });
-        undecided = decide_in_double(whole, to, log, undecided, marks, x, elements);
-        if (team.any(undecided)) {
-            float again[N];
-            elements(again);
-            decide_in_two(two_doubles(again), to, log, again, x);
-        }
+        if (team.any((finite && undecided) || !summed))
+            return log || !summed ? outcome::NEEDS_MAXIMUM : outcome::NEEDS_TWO_DOUBLES;
         if (!finite) {
 #pragma unroll
             for (int i = 0; i < N; i++) x[i] = CUDART_NAN_F;
         }
         row.template store<K, STRIDE, Team::STREAM>(chunk, x, tile.allowed(), excluded);
     }
+    return outcome::STORED;
+}
+
+/* The walk that decides all results. The elements are in local memory, since few rows need it. It
+ * adds up the row in two doubles: at first nearly, then exactly if that does not decide all
+ * results.
+ */
+template <typename Ops, typename Rows, int K, typename Team>
+__device__ __forceinline__ void exact_in_two(const typename Rows::arguments &args, Team &team) {
+    constexpr int N = K * Rows::V, STRIDE = Team::STRIDE;
+    const ons_dtype to = type_of_results(args);
+    const auto row = Rows::template row<Team::CHECK_ROW>(args, team.row());
+    const int chunk = team.template chunk<K>();
+    const auto tile = row.template load<K, STRIDE>(chunk);
+    float x[N], y[N], excluded = 0;
+    tile.take(x);
+    const float m = team.near(largest{tile.largest()});
+    const bool finite = isfinite(m);
+    const row_in_double whole(finite ? m : 0);
+#pragma unroll 1
+    for (bool nearly = true;; nearly = false) {
+        const ons_two_row of_thread =
+            add_in_two<AT_ONCE>(ons_two_row_of((double)m), nearly, x, finite ? N : 0);
+        const ons_two_row in_two = whole_in_two(team, of_thread);
+        if constexpr (Ops::ONE_A_ROW) {
+            const float value = finite ? result_in_two(in_two, nearly, 0, LOGSUMEXP, to) : m;
+            if (team.any(finite && isnan(value))) continue;
+            if (team.writes() && has_row<Rows>(args, team)) row.put(value);
+        } else {
+            const bool log = takes_log<Ops>(args, &excluded);
+            if (nearly) decide_in_double<AT_ONCE>(whole.of(in_two, log), x, y, N, to, log);
+            const bool undecided = decide_in_two(in_two, nearly, x, y, N, to, log);
+            if (team.any(finite && undecided)) continue;
+            if (!finite) {
+#pragma unroll
+                for (int i = 0; i < N; i++) y[i] = CUDART_NAN_F;
+            }
+            row.template store<K, STRIDE, Team::STREAM>(chunk, y, tile.allowed(), excluded);
+        }
+        return;
+    }
+}
+
+/* The walks that few rows need. They are called, so that the code of other rows keeps its
+ * registers. */
+template <typename Ops, typename Rows, int K, typename Team>
+static __device__ __noinline__ void exact_again(const typename Rows::arguments &args, Team team,
+                                                outcome before) {
+    if (!team.any(before == outcome::NEEDS_MAXIMUM) ||
+        exact_in_double<true, Ops, Rows, K>(args, team) != outcome::STORED)
+        exact_in_two<Ops, Rows, K>(args, team);
+}
+
+/* The three kernels that use it differ in who shares a row. */
+template <typename Ops, typename Rows, int K, typename Team>
+__device__ __forceinline__ void exact_held(const typename Rows::arguments &args, Team team) {
+    const outcome first = exact_in_double<false, Ops, Rows, K>(args, team);
+    if (first != outcome::STORED) exact_again<Ops, Rows, K>(args, team, first);
 }
 
 /* Blocks of EXACT_BLOCK_THREADS with K chunks that fit a multiprocessor. */
@@ -162,8 +216,8 @@ __device__ __forceinline__ void exact_results(const Arguments &args, const Row &
     if constexpr (Ops::ONE_A_ROW) {
         float value = m;
         if (isfinite(m)) {
-            value = value_of(m, passes.template sum<true>(), to);
-            if (isnan(value)) value = value_in_two(passes.in_two(), to);
+            value = value_of(in_double<true>(passes), to);
+            if (isnan(value)) value = result_in_two(passes.in_two(), false, 0, LOGSUMEXP, to);
         }
         if (passes.team.writes()) row.put(value);
     } else {
@@ -178,18 +232,20 @@ __device__ __forceinline__ void exact_results(const Arguments &args, const Row &
                     float y[N];
                     if (isfinite(m)) {
                         double v[N];
-                        unsigned marks[N / 2];
 #pragma unroll
                         for (int i = 0; i < N; i++)
-                            v[i] =
-                                LOG ? log_result(x[i], m, whole.second) : whole.exponential(x[i]);
-                        const bool marked = rounded<LOG>(to, v, LOG ? 1 : whole.second, y, marks);
-                        any |= decide_in_double(whole, to, LOG, marked, marks, y,
-                                                [&](float(&again)[N]) {
-#pragma unroll
-                                                    for (int i = 0; i < N; i++) again[i] = x[i];
-                                                });
-                        if (in_two) decide_in_two(*in_two, to, LOG, x, y);
+                            v[i] = LOG ? log_result(x[i], m, whole.second)
+                                       : whole.exponential(x[i], passes.powers);
+                        if (rounded<LOG>(to, v, whole, y)) {
+                            const in_memory<float, N> elements(x);
+                            in_memory<float, N> in_memory_y(y);
+                            any |= decide_in_double<AT_ONCE>(whole, elements.x, in_memory_y.x, N,
+                                                             to, LOG);
+                            if (in_two)
+                                decide_in_two(*in_two, false, elements.x, in_memory_y.x, N, to,
+                                              LOG);
+                            in_memory_y.to(y);
+                        }
                     } else {
 #pragma unroll
                         for (int i = 0; i < N; i++) y[i] = CUDART_NAN_F;
@@ -217,7 +273,7 @@ __device__ __forceinline__ void exact_results(const Arguments &args, const Row &
 
 /* A block reads its row twice, since the row is longer than what a cluster holds. */
 template <typename Ops, typename Rows>
-__global__ void __launch_bounds__(PASS_THREADS)
+__global__ void __launch_bounds__(PASS_THREADS, Ops::ONE_A_ROW ? 2 : 1)
     exact_kernel(const __grid_constant__ typename Rows::arguments args) {
     await_earlier_work();
     const auto row = Rows::template row<false>(args, blockIdx.x);

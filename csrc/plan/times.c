@@ -140,9 +140,9 @@ double ons_launch_seconds(const ons_problem *problem, const ons_plan *plan) {
 
 double ons_arithmetic_seconds(const ons_problem *problem, const ons_machine *machine,
                               const ons_plan *plan) {
-    /* of an element: an exponential, its sum and a result take 15 multiply-adds, and there are 3
+    /* of an element: an exponential, its sum and a result take 13 multiply-adds, and there are 3
      * conversions, which are as slow where doubles are slow */
-    enum { DOUBLES = 18 };
+    enum { DOUBLES = 16 };
     if (problem->device != ONS_CUDA || plan->method != ONS_METHOD_exact) return 0;
     ons_gpu gpu;
     ons_gpu_to_plan_for(problem, machine, &gpu);

@@ -155,6 +155,24 @@ def test_results_near_the_middle_of_two_numbers(function):
                     add(complaints, f"{function} {N} at {at} in place", inside, expected)
 
 
+@each_type
+@each_function
+def test_rows_that_a_sum_of_powers_does_not_decide(function, dtype):
+    """Rows around the limits of a sum of e^x, rows with one large element, and rows of equal elements."""
+    offsets = torch.tensor([-700, -400, -215, -208, -203, 203, 247, 255, 259, 260, 261, 400, 700.0])
+    largest = torch.tensor([9, 12, 14, 17, 20, 30, 40, 60, 90, 250, 262.0])
+    with Complaints() as complaints:
+        for N in (3, 33, 256, 1000, 8192, 20_001, 131_072):
+            x = rows_of(N, dtype)[:1].float()
+            check(complaints, "offsets", function, (x + offsets.unsqueeze(1)).to(dtype))
+            x = x.repeat(len(largest), 1)
+            x[:, N // 2] = largest
+            check(complaints, "one large element", function, x.to(dtype))
+            x[:, -1] = largest
+            check(complaints, "two large elements", function, x.to(dtype))
+            check(complaints, "equal elements", function, largest.unsqueeze(1).repeat(1, N).to(dtype))
+
+
 @each_function
 def test_maxima_that_lie_far_apart(function):
     """The later parts of a long row have elements far above the earlier ones."""

@@ -8,6 +8,10 @@
 #include "../statistic/sums.cuh"
 #include "../team/block.cuh"
 
+/* The elements that a thread computes at once, where they are in local memory. A chunk has as many.
+ */
+constexpr int AT_ONCE = 4;
+
 /* Numbers from registers, in local memory. */
 template <typename T, int n>
 struct in_memory {
@@ -23,31 +27,11 @@ struct in_memory {
     }
 };
 
-/* The sum of a row's exponentials, or its logarithm, from the sum of this thread. `sums_apart`
- * finds the sums without the largest exponentials. It is called if the first sums show that a row
- * of this warp needs them. */
-template <bool LOG, typename Team, typename SumsApart>
-__device__ __forceinline__ double whole_sum(const Team &team,
-                                            const exponentials_in_double &exponential, float m,
-                                            double sum, SumsApart sums_apart) {
-    sum = team.near(sum_in_double<float>(sum)).d;
-    if (!LOG) return sum;
-    const double top = exponential(m);
-    /* log(d) of a d near 1 needs all digits of d - 1 */
-    const bool needed = sum < 2 * top;
-    double others = sum / top - 1;
-    if (__any_sync(~0u, needed)) {
-        const sum_apart all = team.near(sums_apart(top));
-        if (needed) others = (all.n - 1) + all.s / top;
-    }
-    return log_of_1_and(others);
-}
-
 /* The sum of some elements of a row. It is relative to the maximum of the first ones, until an
  * element lies so far above it that its exponential might overflow. */
 class running_in_double {
    public:
-    __device__ running_in_double() : exponential(0) { m = relative_to = -CUDART_INF_F; }
+    __device__ running_in_double() { m = relative_to = -CUDART_INF_F; }
 
     template <typename Tile, int n>
     __device__ void add(const Tile &tile, const float (&x)[n]) {
@@ -59,7 +43,8 @@ class running_in_double {
             relative_to = largest;
             exponential = exponentials_in_double(largest);
         }
-        sum.add(sum_as_tree<n>(0, [&](int i) { return exponential(x[i]); }));
+        const powers_in_shared_memory powers;
+        sum.add(sum_as_tree<n>(0, [&](int i) { return exponential(x[i], powers); }));
     }
     __device__ float maximum() const { return m; }
     __device__ double relative(float to) const {
@@ -79,7 +64,7 @@ struct exact_walk {
 
     /* All threads of the block must call it. */
     __device__ __forceinline__ explicit exact_walk(const Row &row_) : row(row_) {
-        sixteenths::ready();
+        powers.ready();
         __syncthreads();
     }
 
@@ -96,7 +81,14 @@ struct exact_walk {
 
     const Row &row;
     block<WARP> team;
+    powers_in_shared_memory powers;
 };
+
+static __device__ __noinline__ ons_two_row whole_of_block(ons_two_row mine) {
+    block<WARP> team;
+    __syncthreads(); /* an earlier call may still read its parts */
+    return whole_in_two(team, mine);
+}
 
 /* A row that the block reads for its statistics. The constructor reads it once. */
 template <typename Row>
@@ -104,8 +96,7 @@ struct exact_passes : exact_walk<Row> {
     static constexpr bool GIVEN = false;
     using exact_walk<Row>::N;
 
-    __device__ __forceinline__ explicit exact_passes(const Row &row_)
-        : exact_walk<Row>(row_), exponential(0) {
+    __device__ __forceinline__ explicit exact_passes(const Row &row_) : exact_walk<Row>(row_) {
         this->for_each([&](int64_t, const auto &tile, const auto &x) { running.add(tile, x); });
         m = this->team.near(largest{running.maximum()});
         exponential = exponentials_in_double(isfinite(m) ? m : 0);
@@ -114,20 +105,18 @@ struct exact_passes : exact_walk<Row> {
     /* The sum of the row's exponentials, or the logarithm of d. */
     template <bool LOG>
     __device__ __forceinline__ double sum() const {
-        return whole_sum<LOG>(this->team, exponential, m, running.relative(m), [&](double top) {
-            sum_apart all;
-            this->for_each([&](int64_t, const auto &, const auto &x) {
-                all = add_apart(exponential, top, all, in_memory<float, N>(x).x, N);
-            });
-            return all;
-        });
+        const double d = this->team.near(sum_in_double<float>(running.relative(m))).d;
+        if (!LOG) return d;
+        const double top = exponential(m);
+        /* log(d) of a d near 1 needs all digits of d - 1 */
+        return d < 2 * top ? log_of(in_two(true)) : log_of_1_and(d / top - 1);
     }
-    __device__ __forceinline__ ons_two_row in_two() const {
+    __device__ __forceinline__ ons_two_row in_two(bool nearly = false) const {
         ons_two_row mine = ons_two_row_of((double)m);
         this->for_each([&](int64_t, const auto &, const auto &x) {
-            mine = add_in_two(mine, in_memory<float, N>(x).x, N);
+            mine = add_in_two<AT_ONCE>(mine, nearly, in_memory<float, N>(x).x, N);
         });
-        return whole_in_two(this->team, mine);
+        return whole_of_block(mine);
     }
 
     float m;
@@ -150,8 +139,7 @@ struct exact_given : exact_walk<Row> {
 
     template <bool LOG>
     __device__ __forceinline__ double sum() const {
-        return LOG ? log_of_1_and((state.n - 1) + state.s.high)
-                   : ons_two_row_d(&state) * exponential(m);
+        return LOG ? log_of(state) : ons_two_row_d(&state) * exponential(m);
     }
     __device__ __forceinline__ ons_two_row in_two() const { return state; }
 
@@ -164,9 +152,12 @@ struct exact_given : exact_walk<Row> {
 
 template <bool LOG, typename Passes>
 __device__ __forceinline__ row_in_double in_double(const Passes &passes) {
-    if (!isfinite(passes.m)) return {passes.exponential, passes.m, 0};
+    row_in_double row;
+    row.exponential = passes.exponential, row.m = passes.m;
+    if (!isfinite(passes.m)) return row;
     const double sum = passes.template sum<LOG>();
-    return {passes.exponential, passes.m, LOG ? sum : 1 / sum};
+    row.second = LOG ? sum : 1 / sum;
+    return row;
 }
 
 #endif

@@ -30,18 +30,19 @@ struct largest_of_block {
     }
 };
 
-/* The blocks of a cluster share a row. Each part is merged in every block, then sent to all blocks,
- * once for each kind. */
+/* The blocks of a cluster share a row. Each part is merged in every block, then sent to all blocks.
+ * A kind of part may be sent again after another kind, since then no block reads the earlier parts
+ * any more. */
 struct whole_cluster : block<WARP> {
     using of_block = block<WARP>;
     static constexpr bool STREAM = true;
 
     __device__ whole_cluster() {
-        barrier<largest_of_block>().make_ready();
         barrier<sum_in_double<float>>().make_ready();
+        barrier<flag>().make_ready();
+        barrier<largest_of_block>().make_ready();
         barrier<sum_apart>().make_ready();
         barrier<sum_in_two>().make_ready();
-        barrier<flag>().make_ready();
         arrivals::say_ready();
     }
 
@@ -53,16 +54,19 @@ struct whole_cluster : block<WARP> {
     }
     __device__ static bool writes() { return cluster_rank() == 0 && threadIdx.x == 0; }
 
-    __device__ static float near(const largest<float> &mine) {
-        const float m = of_block::near(mine);
-        arrivals::await_ready();
-        return exchange(largest_of_block{m, 0});
+    __device__ sum_in_double<float> near(const sum_in_double<float> &mine) {
+        const auto sum = of_block::near(mine);
+        arrivals::await_ready(); /* it is the first part of a row */
+        return exchange(sum, 0);
     }
-    template <typename Sum>
-    __device__ static Sum near(const Sum &mine) {
-        return exchange(of_block::near(mine));
+    __device__ bool any(bool holds) { return exchange(flag{of_block::any(holds), 0}, votes++); }
+    __device__ float near(const largest<float> &mine) {
+        return exchange(largest_of_block{of_block::near(mine), 0}, maxima++);
     }
-    __device__ static bool any(bool holds) { return exchange(flag{of_block::any(holds), 0}); }
+    __device__ sum_apart near(const sum_apart &mine) { return exchange(of_block::near(mine), 0); }
+    __device__ sum_in_two near(const sum_in_two &mine) {
+        return exchange(of_block::near(mine), sums++);
+    }
 
    private:
     template <typename Part>
@@ -71,15 +75,17 @@ struct whole_cluster : block<WARP> {
         return arrived;
     }
     template <typename Part>
-    __device__ static auto exchange(const Part &mine) {
+    __device__ static auto exchange(const Part &mine, int times_before) {
         __shared__ __align__(16) unsigned char shared[LARGEST_CLUSTER * sizeof(Part)];
         Part *const parts = (Part *)shared;
         const int blocks = cluster_size();
         barrier<Part>().announce(blocks * sizeof(Part));
         if (threadIdx.x < blocks) barrier<Part>().send(parts + cluster_rank(), threadIdx.x, mine);
-        barrier<Part>().await();
+        barrier<Part>().await(times_before & 1);
         return Part::by_warp(parts, blocks).value();
     }
+
+    int votes = 0, maxima = 0, sums = 0; /* the parts of these kinds so far */
 };
 
 #endif

@@ -27,8 +27,7 @@ __device__ __forceinline__ void replace_results(const topk_arguments<Rows> &args
     };
     auto decided = [&](float x) {
         float y;
-        const unsigned marked = ~0u;
-        decide_in_double(whole.exponential, whole.m, whole.second, &x, &y, &marked, 1, to, LOG);
+        decide_in_double<1>(whole, &x, &y, 1, to, LOG);
         return y;
     };
     bool undecided = false;
@@ -41,7 +40,7 @@ __device__ __forceinline__ void replace_results(const topk_arguments<Rows> &args
     const ons_two_row in_two = passes.in_two();
     for_each_finite([&](float x, char *value) {
         float y = decided(x);
-        decide_in_two(in_two, &x, &y, 1, to, LOG);
+        decide_in_two(in_two, false, &x, &y, 1, to, LOG);
         write_as(value, to, y);
     });
 }
